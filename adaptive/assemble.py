@@ -1,0 +1,171 @@
+"""Assemble: a group as a kernel of the loop IR, and where its pointers, sizes, strides and scalars come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from adaptive_eager.compiler.loop_ir import Access, Kernel, Store
+from adaptive_eager.dataflow import Dataflow, Version
+from adaptive_eager.fusion import Group
+from adaptive_eager.layout import LoopDim, Moves, kept_dims, merge, walk_order
+from adaptive_eager.lowering import Lowering
+from adaptive_eager.trace import Node, Operand, Trace
+
+
+@dataclass
+class LaunchRecipe:
+    """Everything a launch needs but the kernel's address (native/torch/plan.h: Launch)."""
+
+    kernel: Kernel
+    kind: str
+    iteration: int
+    loop_dims: list[tuple[int, ...]]
+    accesses: list[tuple[int, list[int]]]  # (window operand, its dim for each loop dim)
+    scalars: list[int]
+    nodes: list[int]  # trace node of each value
+
+    def describe(self) -> dict[str, Any]:
+        """As the extension takes it, and as it is stored: without the kernel."""
+        return {
+            "kind": self.kind,
+            "reduced": self.kernel.dims.count("r"),
+            "iteration": self.iteration,
+            "loop_dims": [list(d) for d in self.loop_dims],
+            "accesses": [[operand, dims] for operand, dims in self.accesses],
+            "scalars": self.scalars,
+            "nodes": self.nodes,
+            "ops": len(set(self.nodes)),
+        }
+
+
+@dataclass
+class _Slot:
+    """One access to be: a window operand, looked at in a geometry, in the points or the finals of a kernel."""
+
+    operand: int
+    geometry: int
+    final: bool
+
+
+@dataclass
+class Assembler:
+    trace: Trace
+    flow: Dataflow
+    group: Group
+    _slots: list[_Slot] = field(default_factory=list)
+    _loads: dict[tuple[int, int, bool], int] = field(default_factory=dict)
+    _values: dict[tuple[int, int], int] = field(default_factory=dict)  # (node, output) -> value
+    _scalars: list[int] = field(default_factory=list)
+
+    def run(self) -> LaunchRecipe:
+        members = {n.index for n in self.group.nodes()}
+        lowering = Lowering()
+        stores, final_stores = [], []
+        for node in self.group.points:
+            self._lower(node, lowering, final=False)
+        if self.group.is_reduction:
+            lowering.begin_epilogue()
+            for node in self.group.points:
+                if node.kind == "reduction":
+                    lowering.finish_reduction(node)
+                    self._values[node.index, 0] = lowering.result_of(node, self._stored_dtype(node))
+            for node in self.group.finals:
+                self._lower(node, lowering, final=True)
+        for node in self.group.nodes():
+            final = node.kind == "reduction" or node in self.group.finals
+            for k in range(len(node.outputs)):
+                if self._must_store(self.flow.versions[node.index, k], members):
+                    access = self._access(node.outputs[k], final)
+                    (final_stores if final else stores).append(Store(self._values[node.index, k], access))
+        return self._recipe(lowering, stores, final_stores)
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def _lower(self, node: Node, lowering: Lowering, final: bool) -> None:
+        operands = [self._operand(node, k, lowering, final) for k in range(len(node.inputs))]
+        scalars = []
+        for number in node.scalars:
+            scalars.append(len(self._scalars))
+            self._scalars.append(number)
+        if node.kind == "reduction":
+            lowering.begin_reduction(node, operands[0], scalars)
+        else:
+            self._values[node.index, 0] = lowering.map(node, operands, scalars, self._stored_dtype(node))
+
+    def _stored_dtype(self, node: Node) -> str:
+        return self.trace.geometries[node.outputs[0].geometry].dtype
+
+    def _operand(self, node: Node, k: int, lowering: Lowering, final: bool) -> int:
+        source = self.flow.sources[node.index, k]
+        if source is not None and (source.node, source.output) in self._values:
+            return self._values[source.node, source.output]
+        operand = node.inputs[k]
+        key = (operand.geometry, source.node if source is not None else -1, final)
+        if key not in self._loads:
+            access = self._access(operand, final)
+            self._loads[key] = lowering.load(access, self.trace.geometries[operand.geometry].dtype, node.index)
+        return self._loads[key]
+
+    def _access(self, operand: Operand, final: bool) -> int:
+        for index, slot in enumerate(self._slots):
+            if slot.geometry == operand.geometry and slot.final == final:
+                return index
+        self._slots.append(_Slot(operand.operand, operand.geometry, final))
+        return len(self._slots) - 1
+
+    def _must_store(self, version: Version, members: set[int]) -> bool:
+        if version.read_through_memory or version.visible(self.trace):
+            return True
+        return any(reader not in members and self.flow.needed[reader] for reader in version.readers)
+
+    # -- loops -------------------------------------------------------------------------------------------------------
+
+    def _recipe(self, lowering: Lowering, stores: list[Store], final_stores: list[Store]) -> LaunchRecipe:
+        space = self.trace.geometries[self.group.geometry]
+        moves = [self._moves(slot, space.rank) for slot in self._slots]
+        order = self.group.order
+        if order is None:
+            loops = merge(walk_order(space), moves) or [LoopDim(())]
+            kinds, kind = "k" * len(loops), "map"
+        else:
+            kept = merge(list(order.kept), moves)
+            reduced = list(order.reduced)
+            if order.inner:
+                loops, kinds, kind = kept + reduced, "k" * len(kept) + "r" * len(reduced), "inner"
+            else:
+                loops = kept[:-1] + reduced + kept[-1:]
+                kinds, kind = "k" * (len(kept) - 1) + "r" * len(reduced) + "k", "outer"
+        accesses, sources = [], []
+        for slot, move in zip(self._slots, moves, strict=True):
+            letters = [move.move(loop, innermost=i == len(loops) - 1) for i, loop in enumerate(loops)]
+            if slot.final:
+                letters = [("0", -1) if k == "r" else letter for letter, k in zip(letters, kinds, strict=True)]
+            accesses.append(Access(self.trace.geometries[slot.geometry].dtype, "".join(m for m, _ in letters)))
+            sources.append((slot.operand, [d for _, d in letters]))
+        kernel = Kernel(
+            kinds,
+            tuple(accesses),
+            tuple(lowering.program),
+            tuple(stores),
+            tuple(lowering.epilogue),
+            tuple(final_stores),
+        )
+        loop_dims = [loop.dims for loop in loops]
+        return LaunchRecipe(kernel, kind, self.group.iteration, loop_dims, sources, self._scalars, lowering.nodes)
+
+    def _moves(self, slot: _Slot, space_rank: int) -> Moves:
+        geometry = self.trace.geometries[slot.geometry]
+        if not slot.final:
+            return Moves(geometry, space_rank)
+        if geometry.rank == 0:
+            return Moves(geometry, space_rank, [-1] * space_rank)
+        reduction = next(n for n in self.group.points if n.kind == "reduction")
+        return Moves(geometry, space_rank, kept_dims(reduction, self.trace.geometries[self.group.geometry]))
+
+
+def assemble(trace: Trace, flow: Dataflow, group: Group) -> LaunchRecipe:
+    """The kernel of a group, and its launch recipe."""
+    return Assembler(trace, flow, group).run()
+
+

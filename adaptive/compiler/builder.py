@@ -1,0 +1,226 @@
+"""Builder: typed vector LLVM IR text, with automatic hoisting out of loops.
+
+Every value is a vector of the target's lane count, named by its element type. A value knows the loop level at which it
+is available; an operation is written at the highest level of its operands, so whatever depends on less than the loop
+index leaves the loop by construction (no optimiser runs after us).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from adaptive_eager.compiler.target import Target
+
+#: Loop levels: once a call, once a row, once a run of a row's blocks (full blocks, then the tail), once a block.
+ENTRY, ROW, SEGMENT, BODY = range(4)
+
+_FLOAT_BITS = {"half": 16, "float": 32, "double": 64}
+
+
+class CompileError(ValueError):
+    """A kernel asks for something the compiler does not know: an op, a dtype or an attribute."""
+
+
+class Val(NamedTuple):
+    """A vector value: its LLVM name or constant, its element type, and the loop level where it is available."""
+
+    ref: str
+    ty: str
+    level: int
+
+
+def bits_of(ty: str) -> int:
+    """Width in bits of an LLVM element type."""
+    return _FLOAT_BITS[ty] if ty in _FLOAT_BITS else int(ty[1:])
+
+
+def literal(ty: str, value: float | int | bool) -> str:
+    """LLVM text of a scalar constant, exact: floats are printed as bits."""
+    if ty == "float":
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    if ty in ("float", "double"):
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if ty == "i1":
+        return "true" if value else "false"
+    return str(int(value))
+
+
+class Builder:
+    """Writes the operations of one function and collects what the module needs beside it.
+
+    `streams[level]` is the text of each loop level; `declarations` and `helpers` map names of external and internal
+    functions to their text and are shared by the functions of a module.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        declarations: dict[str, str] | None = None,
+        helpers: dict[str, str] | None = None,
+        prefix: str = "v",
+    ):
+        """`prefix` of value names: two builders that write to one function need different ones."""
+        self.target = target
+        self.lanes = target.lanes
+        self.streams: list[list[str]] = [[], [], [], []]
+        self.declarations: dict[str, str] = {} if declarations is None else declarations
+        self.helpers: dict[str, str] = {} if helpers is None else helpers
+        #: About the instruction being emitted: which of its operands are Python scalars, and its trace ordinal.
+        self.scalar_operands: frozenset[int] = frozenset()
+        self.ordinal = 0
+        #: Gives the mask of lanes that hold real elements; data errors in the others are not reported.
+        self.real_lanes: Callable[[], Val] | None = None
+        self.reports_errors = False
+        self._prefix = f"%{prefix}"
+        self._count = 0
+
+    # -- text -------------------------------------------------------------------------------------------------------
+
+    def vector(self, ty: str) -> str:
+        """LLVM type of a vector of `ty`."""
+        return f"<{self.lanes} x {ty}>"
+
+    def put(self, level: int, text: str) -> str:
+        """Append `name = text` at a level and return the name."""
+        self._count += 1
+        name = f"{self._prefix}{self._count}"
+        self.streams[level].append(f"{name} = {text}")
+        return name
+
+    def line(self, level: int, text: str) -> None:
+        """Append an instruction without a result."""
+        self.streams[level].append(text)
+
+    def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:
+        if name not in self.declarations:
+            self.declarations[name] = f"declare {result} @{name}({', '.join(parameters)})"
+
+    # -- values -----------------------------------------------------------------------------------------------------
+
+    def const(self, ty: str, value: float | int | bool) -> Val:
+        return Val(f"splat ({ty} {literal(ty, value)})", ty, ENTRY)
+
+    def bits(self, ty: str, pattern: int) -> Val:
+        """Float constant from its bit pattern."""
+        size, fmt = ("<I", "<f") if ty == "float" else ("<Q", "<d")
+        return self.const(ty, struct.unpack(fmt, struct.pack(size, pattern))[0])
+
+    def lane_numbers(self, ty: str) -> Val:
+        """Constant vector 0, 1, 2, ... of an integer type."""
+        return Val("<" + ", ".join(f"{ty} {i}" for i in range(self.lanes)) + ">", ty, ENTRY)
+
+    def splat(self, scalar: str, ty: str, level: int) -> Val:
+        """Vector of one scalar value."""
+        v = self.vector(ty)
+        one = self.put(level, f"insertelement {v} poison, {ty} {scalar}, i32 0")
+        return Val(self.put(level, f"shufflevector {v} {one}, {v} poison, <{self.lanes} x i32> zeroinitializer"), ty, level)
+
+    def binary(self, op: str, a: Val, b: Val) -> Val:
+        level = a.level if a.level > b.level else b.level
+        return Val(self.put(level, f"{op} <{self.lanes} x {a.ty}> {a.ref}, {b.ref}"), a.ty, level)
+
+    def fadd(self, a: Val, b: Val) -> Val:
+        return self.binary("fadd", a, b)
+
+    def fsub(self, a: Val, b: Val) -> Val:
+        return self.binary("fsub", a, b)
+
+    def fmul(self, a: Val, b: Val) -> Val:
+        return self.binary("fmul", a, b)
+
+    def fdiv(self, a: Val, b: Val) -> Val:
+        return self.binary("fdiv", a, b)
+
+    def fneg(self, a: Val) -> Val:
+        return Val(self.put(a.level, f"fneg {self.vector(a.ty)} {a.ref}"), a.ty, a.level)
+
+    def add(self, a: Val, b: Val) -> Val:
+        return self.binary("add", a, b)
+
+    def sub(self, a: Val, b: Val) -> Val:
+        return self.binary("sub", a, b)
+
+    def mul(self, a: Val, b: Val) -> Val:
+        return self.binary("mul", a, b)
+
+    def and_(self, a: Val, b: Val) -> Val:
+        return self.binary("and", a, b)
+
+    def or_(self, a: Val, b: Val) -> Val:
+        return self.binary("or", a, b)
+
+    def xor(self, a: Val, b: Val) -> Val:
+        return self.binary("xor", a, b)
+
+    def not_(self, a: Val) -> Val:
+        return self.binary("xor", a, self.const(a.ty, True if a.ty == "i1" else -1))
+
+    def fcmp(self, predicate: str, a: Val, b: Val) -> Val:
+        return self.binary(f"fcmp {predicate}", a, b)._replace(ty="i1")
+
+    def icmp(self, predicate: str, a: Val, b: Val) -> Val:
+        return self.binary(f"icmp {predicate}", a, b)._replace(ty="i1")
+
+    def is_nan(self, a: Val) -> Val:
+        return self.fcmp("uno", a, a)
+
+    def select(self, condition: Val, a: Val, b: Val) -> Val:
+        level = max(condition.level, a.level, b.level)
+        v = self.vector(a.ty)
+        return Val(
+            self.put(level, f"select <{self.lanes} x i1> {condition.ref}, {v} {a.ref}, {v} {b.ref}"), a.ty, level
+        )
+
+    def convert(self, op: str, a: Val, ty: str) -> Val:
+        """A conversion instruction: zext, sext, trunc, sitofp, uitofp, fptosi, fptrunc, fpext, bitcast."""
+        return Val(self.put(a.level, f"{op} {self.vector(a.ty)} {a.ref} to {self.vector(ty)}"), ty, a.level)
+
+    def freeze(self, a: Val) -> Val:
+        return Val(self.put(a.level, f"freeze {self.vector(a.ty)} {a.ref}"), a.ty, a.level)
+
+    def as_bits(self, a: Val) -> Val:
+        """The same bits as an integer vector."""
+        return self.convert("bitcast", a, f"i{bits_of(a.ty)}")
+
+    def intrinsic(self, name: str, *operands: Val) -> Val:
+        """Call an overloaded LLVM intrinsic whose operands and result all have one type."""
+        ty = operands[0].ty
+        short = {"float": "f32", "double": "f64"}.get(ty, ty)
+        return self.call(f"llvm.{name}.v{self.lanes}{short}", ty, *operands)
+
+    def call(self, function: str, result: str, *operands: Val) -> Val:
+        """Call a function on vectors; declares it unless it is one of the module's helpers."""
+        level = max(o.level for o in operands)
+        if function not in self.helpers:
+            self.declare(function, self.vector(result), [self.vector(o.ty) for o in operands])
+        args = ", ".join(f"{self.vector(o.ty)} {o.ref}" for o in operands)
+        return Val(self.put(level, f"call {self.vector(result)} @{function}({args})"), result, level)
+
+    def fabs(self, a: Val) -> Val:
+        return self.intrinsic("fabs", a)
+
+    def sqrt(self, a: Val) -> Val:
+        return self.intrinsic("sqrt", a)
+
+    def copysign(self, a: Val, sign: Val) -> Val:
+        return self.intrinsic("copysign", a, sign)
+
+    def report_if_any(self, bad: Val) -> None:
+        """Set the launch's error flag if any real lane is `bad`, without a branch and without racing other threads.
+
+        A store that always happens could erase what another thread reported, so an innocent block reads and writes a
+        private word instead.
+        """
+        self.reports_errors = True
+        if self.real_lanes is not None:
+            bad = self.and_(bad, self.real_lanes())
+        level, lanes = bad.level, self.lanes
+        mask = self.put(level, f"bitcast <{lanes} x i1> {bad.ref} to i{lanes}")
+        hit = self.put(level, f"icmp ne i{lanes} {mask}, 0")
+        word = self.put(level, f"select i1 {hit}, ptr %error, ptr %noerror")
+        old = self.put(level, f"load i32, ptr {word}")
+        first = self.put(level, f"icmp eq i32 {old}, 0")
+        new = self.put(level, f"select i1 {first}, i32 {self.ordinal + 1}, i32 {old}")
+        self.line(level, f"store i32 {new}, ptr {word}")

@@ -1,0 +1,315 @@
+"""Nest: the loops around a vector body - rows, and within a row the full blocks and the tail.
+
+Dimensions of a nest are row dimensions, walked by an odometer, and at most one vector dimension. The body is emitted
+once. The last, partial block of a row runs through the same body: its inputs are first copied to a small buffer on the
+stack and its outputs copied back, so an element's bits never depend on where the row ends.
+
+Names in the generated text, for access j:  %p<j> pointer at loop level ENTRY, %r<j> at ROW, %b<j> and %s<j> base pointer
+and element stride of the running SEGMENT, %st<j> staging buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adaptive_eager.compiler import conversion
+from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, Val, literal
+from adaptive_eager.compiler.loop_ir import BROADCAST, UNIT, Access
+
+#: 1 in memory form: padding that no operation objects to.
+_ONE = {"bf16": 0x3F80, "f16": 0x3C00}
+#: Byte offsets in nrtx_kernel_args (native/nrt/kernel_abi.h).
+ARGS = {
+    "ptrs": 0, "sizes": 8, "strides": 16, "scalars": 24, "error": 32, "partials": 40, "phase": 48, "n_chunks": 56,
+    "chunks_per_o": 64, "o_per_chunk": 72, "n_per_chunk": 80,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A value carried from block to block: name stem, LLVM type, and its reference at the end of a block."""
+
+    stem: str
+    type: str
+    new: str
+
+
+def load_arguments(names: Sequence[str]) -> list[str]:
+    """Read members of the argument structure into values of the same names."""
+    lines = []
+    for name in names:
+        ty = "ptr" if ARGS[name] < ARGS["phase"] else "i64"
+        lines.append(f"%{name}.at = getelementptr i8, ptr %args, i64 {ARGS[name]}")
+        lines.append(f"%{name} = load {ty}, ptr %{name}.at, align 8")
+    return lines
+
+
+def load_sizes(dims: Sequence[int]) -> list[str]:
+    """Read loop sizes into %n<d>."""
+    lines = []
+    for d in dims:
+        lines.append(f"%n{d}.at = getelementptr i64, ptr %sizes, i64 {d}")
+        lines.append(f"%n{d} = load i64, ptr %n{d}.at, align 8")
+    return lines
+
+
+def decompose(dims: Sequence[int], linear: str, index: str) -> list[str]:
+    """%<index><d> for each of `dims` from a row-major linear index. Needs %n<d>."""
+    lines = []
+    for d in reversed(dims[1:]):
+        lines.append(f"%{index}{d} = urem i64 {linear}, %n{d}")
+        lines.append(f"%{index}{d}.up = udiv i64 {linear}, %n{d}")
+        linear = f"%{index}{d}.up"
+    if dims:
+        lines.append(f"%{index}{dims[0]} = add i64 {linear}, 0")
+    return lines
+
+
+class Nest:
+    """Access arithmetic and loop text of one nest in one function."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        accesses: Sequence[Access],
+        loads: set[int],
+        stores: set[int],
+        row_dims: Sequence[int],
+        vector_dim: int | None,
+        outer_dims: Sequence[int] = (),
+    ):
+        """`outer_dims` are fixed for the whole nest: their offsets are in the ENTRY pointers."""
+        self.b = builder
+        self.accesses = accesses
+        self.loads = sorted(loads)
+        self.stores = sorted(stores)
+        self.used = sorted(loads | stores)
+        self.row_dims = list(row_dims)
+        self.outer_dims = list(outer_dims)
+        self.vector_dim = vector_dim
+        self._masks: dict[str, Val] = {}
+        self._loaded: dict[int, Val] = {}
+
+    # -- how accesses move ------------------------------------------------------------------------------------------
+
+    def moves(self, access: int, dim: int | None) -> str:
+        moves = self.accesses[access].moves
+        return BROADCAST if dim is None or dim >= len(moves) else moves[dim]
+
+    def _in_rows(self, access: int) -> bool:
+        return any(self.moves(access, d) != BROADCAST for d in self.row_dims)
+
+    def _along_vector(self, access: int) -> bool:
+        # A store that does not move along the vector dimension belongs to a nest of one point.
+        return self.moves(access, self.vector_dim) != BROADCAST or access in self.stores
+
+    def memory_type(self, access: int) -> str:
+        return conversion.MEMORY_TYPE[self.accesses[access].dtype]
+
+    # -- the body ---------------------------------------------------------------------------------------------------
+
+    def load(self, access: int) -> Val:
+        """Memory form of an access at the block's points, loaded at the highest level it is constant at."""
+        found = self._loaded.get(access)
+        if found is None:
+            found = self._loaded[access] = self._load(access)
+        return found
+
+    def _load(self, access: int) -> Val:
+        b, ty = self.b, self.memory_type(access)
+        move = self.moves(access, self.vector_dim)
+        if move == BROADCAST and access not in self.stores:
+            level, pointer = (ROW, f"%r{access}") if self._in_rows(access) else (ENTRY, f"%p{access}")
+            return b.splat(b.put(level, f"load {ty}, ptr {pointer}, align 1"), ty, level)
+        if move == UNIT:
+            where = b.put(BODY, f"getelementptr {ty}, ptr %b{access}, i64 %i")
+            return Val(b.put(BODY, f"load {b.vector(ty)}, ptr {where}, align 1"), ty, BODY)
+        gathered = "poison"
+        for lane, where in enumerate(self._lane_pointers(access)):
+            element = b.put(BODY, f"load {ty}, ptr {where}, align 1")
+            gathered = b.put(BODY, f"insertelement {b.vector(ty)} {gathered}, {ty} {element}, i32 {lane}")
+        return Val(gathered, ty, BODY)
+
+    def _lane_pointers(self, access: int) -> list[str]:
+        b, ty = self.b, self.memory_type(access)
+        offset = b.put(BODY, f"mul i64 %i, %s{access}")
+        pointers = []
+        for lane in range(b.lanes):
+            if lane:
+                offset = b.put(BODY, f"add i64 {offset}, %s{access}")
+            pointers.append(b.put(BODY, f"getelementptr {ty}, ptr %b{access}, i64 {offset}"))
+        return pointers
+
+    def store(self, access: int, value: Val) -> None:
+        """Write the memory form of a value to the block's points."""
+        b, ty = self.b, self.memory_type(access)
+        if self.moves(access, self.vector_dim) == UNIT:
+            where = b.put(BODY, f"getelementptr {ty}, ptr %b{access}, i64 %i")
+            b.line(BODY, f"store {b.vector(ty)} {value.ref}, ptr {where}, align 1")
+            return
+        for lane, where in enumerate(self._lane_pointers(access)):
+            element = b.put(BODY, f"extractelement {b.vector(ty)} {value.ref}, i32 {lane}")
+            b.line(BODY, f"store {ty} {element}, ptr {where}, align 1")
+
+    def store_point(self, access: int, value: Val) -> None:
+        """Write lane 0 of a memory form to the one point of a nest without loops."""
+        b, ty = self.b, self.memory_type(access)
+        element = b.put(ENTRY, f"extractelement {b.vector(ty)} {value.ref}, i32 0")
+        b.line(ENTRY, f"store {ty} {element}, ptr %p{access}, align 1")
+
+    def real_lanes(self, ty: str = "i32") -> Val:
+        """Mask of the block's lanes that are inside the row, compared in an integer type of the masked values' width."""
+        found = self._masks.get(ty)
+        if found is None:
+            b = self.b
+            count = b.put(SEGMENT, f"trunc i64 %valid to {ty}" if ty != "i64" else "add i64 %valid, 0")
+            limit = b.splat(count, ty, SEGMENT)
+            # Compared in the body: a mask that lives across blocks would be widened to another shape and back.
+            mask = b.put(BODY, f"icmp ult {b.vector(ty)} {b.lane_numbers(ty).ref}, {limit.ref}")
+            found = self._masks[ty] = Val(mask, "i1", BODY)
+        return found
+
+    # -- text of the loops ------------------------------------------------------------------------------------------
+
+    def staging(self) -> list[str]:
+        """Stack buffers, for the entry block."""
+        return [
+            f"%st{j} = alloca {self.b.vector(self.memory_type(j))}, align 64" for j in self.used if self._along_vector(j)
+        ]
+
+    def entry_pointers(self) -> list[str]:
+        """Pointers and strides of every access. Needs %ptrs, %strides, and %x<d> for the outer dimensions."""
+        lines = []
+        rank = max((len(a.moves) for a in self.accesses), default=0)
+        for j in self.used:
+            first = f"%p{j}" if not self._outer_moves(j) else f"%p{j}.base"
+            lines.append(f"%p{j}.at = getelementptr ptr, ptr %ptrs, i64 {j}")
+            lines.append(f"{first} = load ptr, ptr %p{j}.at, align 8")
+            moving = [d for d in (*self.outer_dims, *self.row_dims, self.vector_dim) if d is not None]
+            for d in moving:
+                if self.moves(j, d) not in (BROADCAST, UNIT) or (self.moves(j, d) == UNIT and d in self.outer_dims):
+                    lines.append(f"%s{j}.{d}.at = getelementptr i64, ptr %strides, i64 {j * rank + d}")
+                    lines.append(f"%s{j}.{d} = load i64, ptr %s{j}.{d}.at, align 8")
+            lines += self._offset(j, self._outer_moves(j), first, f"%p{j}", "x")
+        return lines
+
+    def _outer_moves(self, access: int) -> list[int]:
+        return [d for d in self.outer_dims if self.moves(access, d) != BROADCAST]
+
+    def row_pointers(self) -> list[str]:
+        """%r<j> from %p<j> and the row's indices %i<d>."""
+        lines = []
+        for j in self.used:
+            dims = [d for d in self.row_dims if self.moves(j, d) != BROADCAST]
+            lines += self._offset(j, dims, f"%p{j}", f"%r{j}", "i")
+        return lines
+
+    def _offset(self, j: int, dims: list[int], base: str, result: str, index: str) -> list[str]:
+        """result = base + sum of index * stride over dims."""
+        if not dims:
+            return [] if base == result else [f"{result} = getelementptr i8, ptr {base}, i64 0"]
+        lines, total = [], ""
+        for d in dims:
+            stride = "1" if self.moves(j, d) == UNIT and d not in self.outer_dims else f"%s{j}.{d}"
+            lines.append(f"{result}.m{d} = mul i64 %{index}{d}, {stride}")
+            if total:
+                lines.append(f"{result}.a{d} = add i64 {total}, {result}.m{d}")
+            total = f"{result}.m{d}" if not total else f"{result}.a{d}"
+        lines.append(f"{result} = getelementptr {self.memory_type(j)}, ptr {base}, i64 {total}")
+        return lines
+
+    def odometer(self) -> list[str]:
+        """Next row's indices %i<d>.next from %i<d>."""
+        lines, carry = [], "1"
+        for k, d in enumerate(reversed(self.row_dims)):
+            last = k == len(self.row_dims) - 1
+            lines.append(f"%i{d}.up = add i64 %i{d}, {carry}")
+            if last:
+                lines.append(f"%i{d}.next = add i64 %i{d}.up, 0")
+                continue
+            lines.append(f"%i{d}.full = icmp eq i64 %i{d}.up, %n{d}")
+            lines.append(f"%i{d}.next = select i1 %i{d}.full, i64 0, i64 %i{d}.up")
+            lines.append(f"%i{d}.carry = zext i1 %i{d}.full to i64")
+            carry = f"%i{d}.carry"
+        return lines
+
+    def segments(self, before: str, first: str, end: str, carried: Sequence[Carried] = ()) -> list[str]:
+        """Blocks over columns [first, end): full ones, then the tail. Control comes from block `before` and leaves to
+        label `row.done`. Each carried value comes in as %<stem>.row, is %<stem> in the body, and %<stem>.out afterwards."""
+        lanes = self.b.lanes
+        moving = [j for j in self.used if self._along_vector(j)]
+        strided = [j for j in moving if self.moves(j, self.vector_dim) != UNIT]
+        base = {j: f"%r{j}" if self._in_rows(j) else f"%p{j}" for j in moving}
+        stride = {j: f"%s{j}.{self.vector_dim}" if self.moves(j, self.vector_dim) != BROADCAST else "0" for j in strided}
+        text = [
+            f"%len = sub i64 {end}, {first}",
+            f"%whole = and i64 %len, {-lanes}",
+            f"%edge = add i64 {first}, %whole",
+            f"%left = sub i64 {end}, %edge",
+            "br label %segment",
+            "segment:",
+            f"%i.first = phi i64 [ {first}, %{before} ], [ %edge, %staged ]",
+            f"%stop = phi i64 [ %edge, %{before} ], [ %past, %staged ]",
+            f"%valid = phi i64 [ {lanes}, %{before} ], [ %left, %staged ]",
+        ]
+        text += [f"%b{j} = phi ptr [ {base[j]}, %{before} ], [ %t{j}, %staged ]" for j in moving]
+        text += [f"%s{j} = phi i64 [ {stride[j]}, %{before} ], [ 1, %staged ]" for j in strided]
+        text += [f"%{c.stem}.seg = phi {c.type} [ %{c.stem}.row, %{before} ], [ %{c.stem}.out, %staged ]" for c in carried]
+        text += self.b.streams[SEGMENT]
+        text += ["%some = icmp slt i64 %i.first, %stop", "br i1 %some, label %body, label %after"]
+        text += ["body:", "%i = phi i64 [ %i.first, %segment ], [ %i.next, %body ]"]
+        text += [f"%{c.stem} = phi {c.type} [ %{c.stem}.seg, %segment ], [ {c.new}, %body ]" for c in carried]
+        text += self.b.streams[BODY]
+        text += [
+            f"%i.next = add i64 %i, {lanes}",
+            "%more = icmp slt i64 %i.next, %stop",
+            "br i1 %more, label %body, label %after",
+            "after:",
+        ]
+        text += [f"%{c.stem}.out = phi {c.type} [ %{c.stem}.seg, %segment ], [ {c.new}, %body ]" for c in carried]
+        text += ["%was.tail = icmp ne i64 %stop, %edge", "br i1 %was.tail, label %unstage, label %check", "check:"]
+        text += ["%has.tail = icmp sgt i64 %left, 0", "br i1 %has.tail, label %stage, label %row.done", "stage:"]
+        return text + self._stage(moving, base, stride) + self._unstage(base, stride)
+
+    def _stage(self, moving: list[int], base: dict[int, str], stride: dict[int, str]) -> list[str]:
+        b = self.b
+        loaded = [j for j in moving if j in self.loads]
+        text = [f"%past = add i64 %edge, {b.lanes}", "%back = sub i64 0, %edge"]
+        for j in moving:
+            ty, dtype = self.memory_type(j), self.accesses[j].dtype
+            if j in loaded:
+                one = _ONE.get(dtype) or literal(ty, 1)
+                text.append(f"store {b.vector(ty)} splat ({ty} {one}), ptr %st{j}, align 64")
+            text.append(f"%t{j} = getelementptr {ty}, ptr %st{j}, i64 %back")
+        # The tail block computes addresses as base + (edge + lane) * 1, so its bases are moved back by edge.
+        return text + self._copy("in", loaded, base, stride, "stage", "staged") + ["staged:", "br label %segment"]
+
+    def _unstage(self, base: dict[int, str], stride: dict[int, str]) -> list[str]:
+        return ["unstage:", *self._copy("out", self.stores, base, stride, "unstage", "row.done")]
+
+    def _copy(
+        self, way: str, which: list[int], base: dict[int, str], stride: dict[int, str], before: str, then: str
+    ) -> list[str]:
+        """Loop that copies the tail's elements between their places and the staging buffers."""
+        if not which:
+            return [f"br label %{then}"]
+        k, loop = f"%{way}.k", f"copy.{way}"
+        text = [
+            f"br label %{loop}",
+            f"{loop}:",
+            f"{k} = phi i64 [ 0, %{before} ], [ {k}.next, %{loop} ]",
+            f"{k}.column = add i64 %edge, {k}",
+        ]
+        for j in which:
+            ty, place, column = self.memory_type(j), f"%{way}{j}", f"{k}.column"
+            if j in stride:
+                text.append(f"{place}.offset = mul i64 {column}, {stride[j]}")
+                column = f"{place}.offset"
+            text.append(f"{place}.far = getelementptr {ty}, ptr {base[j]}, i64 {column}")
+            text.append(f"{place}.near = getelementptr {ty}, ptr %st{j}, i64 {k}")
+            source, target = (".far", ".near") if way == "in" else (".near", ".far")
+            text.append(f"{place} = load {ty}, ptr {place}{source}, align 1")
+            text.append(f"store {ty} {place}, ptr {place}{target}, align 1")
+        text += [f"{k}.next = add i64 {k}, 1", f"{k}.more = icmp slt i64 {k}.next, %left"]
+        return [*text, f"br i1 {k}.more, label %{loop}, label %{then}"]

@@ -1,0 +1,100 @@
+"""Program: emits the SSA program of a kernel for one vector of points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from adaptive_eager.compiler import conversion
+from adaptive_eager.compiler.builder import ENTRY, Builder, CompileError, Val
+from adaptive_eager.compiler.loop_ir import Instr
+from adaptive_eager.compiler.semantics import lookup
+
+#: Loads the memory form of an access at the current point.
+Loader = Callable[[int], Val]
+
+
+class Program:
+    """Values of one program in one function.
+
+    Instructions are emitted on demand: what nothing uses costs nothing, and an epilogue may use values of the program
+    that do not depend on a reduced dimension. `values` may be preset (reduction results).
+    """
+
+    def __init__(self, builder: Builder, instructions: tuple[Instr, ...], dtypes: tuple[str, ...], loader: Loader):
+        self.builder = builder
+        self.instructions = instructions
+        self.access_dtypes = dtypes
+        self.loader = loader
+        self.values: dict[int, Val] = {}
+        self._casts: dict[tuple[int, str, bool], Val] = {}
+
+    def value(self, number: int) -> Val:
+        """Value in program form, of the instruction's dtype."""
+        found = self.values.get(number)
+        if found is None:
+            found = self.values[number] = self._emit(self.instructions[number])
+        return found
+
+    def emit_all(self, numbers: Iterable[int]) -> None:
+        """Emit these values in order, so that loads come before anything stored."""
+        for number in numbers:
+            self.value(number)
+
+    def stored(self, number: int, dtype: str) -> Val:
+        """Value in memory form, cast to an access's dtype."""
+        value = self._cast(number, dtype, exact=False)
+        return conversion.to_memory(self.builder, value, dtype)
+
+    def _cast(self, number: int, dtype: str, exact: bool) -> Val:
+        """Value cast to `dtype`; an exact scalar of a half type stays an unrounded float."""
+        source = self.instructions[number].dtype
+        if source == dtype:
+            return self.value(number)
+        key = (number, dtype, exact)
+        found = self._casts.get(key)
+        if found is None:
+            target = conversion.opmath(dtype) if exact else dtype
+            found = self._casts[key] = conversion.cast(self.builder, self.value(number), source, target)
+        return found
+
+    def operand(self, number: int, dtype: str) -> Val:
+        """Value cast to the dtype an instruction computes in."""
+        return self._cast(number, dtype, exact=False)
+
+    def _emit(self, instr: Instr) -> Val:
+        if instr.op == "load":
+            access = int(instr.attrs[0])
+            return conversion.from_memory(self.builder, self.loader(access), self.access_dtypes[access])
+        if instr.op == "scalar":
+            return self._scalar(instr)
+        if instr.op == "reduce":
+            raise CompileError("reduce: a reduction's value may only be used by the epilogue")
+        return self._operation(instr)
+
+    def _scalar(self, instr: Instr) -> Val:
+        """A runtime scalar: read and spread once a call."""
+        index, kind = instr.attrs
+        ty = {"f": "double", "i": "i64"}[str(kind)]
+        b = self.builder
+        where = b.put(ENTRY, f"getelementptr i64, ptr %scalars, i64 {index}")
+        return b.splat(b.put(ENTRY, f"load {ty}, ptr {where}, align 8"), ty, ENTRY)
+
+    def _operation(self, instr: Instr) -> Val:
+        b, compute = self.builder, instr.compute
+        op = lookup(instr.op)
+        op.check(len(instr.args), compute)
+        operands: list[Val | None] = []
+        scalars = set()
+        for position, number in enumerate(instr.args):
+            if number < 0:
+                operands.append(None)
+                continue
+            dtype = (op.operands[position] if position < len(op.operands) else "") or compute
+            is_scalar = self.instructions[number].op == "scalar"
+            if is_scalar:
+                scalars.add(position)
+            operands.append(self._cast(number, dtype, is_scalar and position in op.exact_scalars))
+        b.scalar_operands, b.ordinal = frozenset(scalars), instr.ordinal
+        result = op.emit(b, operands, compute, instr.attrs)
+        # Half types come back as an unrounded float, and are rounded here, once.
+        return conversion.cast(b, result, op.result or conversion.opmath(compute), instr.dtype)

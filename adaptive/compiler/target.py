@@ -1,0 +1,99 @@
+"""Target: the CPU that kernels are generated for, and its vector width in elements.
+
+The lane count is a property of the target alone. It never depends on what a kernel computes, because the order in which
+a reduction adds its elements depends on it. It counts elements, whatever their type: LLVM legalises `<8 x i64>` to two
+AVX2 registers.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+#: Instruction sets beyond which a host counts as the named target, and the lanes of each.
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c")
+_AVX2 = ("avx2", "fma", "f16c")
+_LANES = {"avx512": 16, "avx2": 8, "generic": 4}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is generated for.
+
+    name      family: "avx512", "avx2" or "generic"; it selects the vector mathematics library calls
+    triple    LLVM target triple
+    cpu       LLVM processor name
+    features  LLVM feature string ("+avx2,+fma,..."), or ""
+    lanes     elements a vector, for every dtype
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    lanes: int
+
+    def key(self) -> str:
+        """Text that identifies the generated code's requirements, for cache keys."""
+        return "|".join((self.name, self.triple, self.cpu, self.features, str(self.lanes)))
+
+    @property
+    def is_x86(self) -> bool:
+        return self.triple.startswith(("x86_64", "i386", "i686"))
+
+    @property
+    def has_f16c(self) -> bool:
+        """Whether half <-> float conversions are single instructions (otherwise LLVM would call a library)."""
+        return self.name in ("avx512", "avx2")
+
+    @functools.cached_property
+    def function_attributes(self) -> str:
+        """LLVM attributes of every function: 512-bit vectors must be legal, or they are passed in the wrong registers."""
+        if self.name != "avx512":
+            return "nounwind"
+        return 'nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512"'
+
+
+def host_family(features: dict[str, bool]) -> str:
+    """Name of the widest target family that a host with these LLVM features can run."""
+    if all(features.get(f) for f in _AVX512):
+        return "avx512"
+    if all(features.get(f) for f in _AVX2):
+        return "avx2"
+    return "generic"
+
+
+@functools.cache
+def host_target() -> Target:
+    """The target of this machine: its own processor and features, at its widest family."""
+    features = llvm.get_host_cpu_features()
+    name = host_family(features)
+    flags = features.flatten()
+    if name == "avx512":
+        flags += ",-prefer-256-bit"
+    return Target(name, llvm.get_process_triple(), llvm.get_host_cpu_name(), flags, _LANES[name])
+
+
+@functools.cache
+def named_target(name: str) -> Target:
+    """The baseline processor of a family. Raises ValueError for a name that is not a family."""
+    if name not in _LANES:
+        raise ValueError(f"unknown target {name!r}, need one of {', '.join(_LANES)}")
+    if name == "generic":
+        triple = llvm.get_process_triple()
+        cpu = "x86-64" if triple.startswith("x86_64") else "generic"
+        return Target(name, triple, cpu, "", _LANES[name])
+    cpu = {"avx512": "x86-64-v4", "avx2": "x86-64-v3"}[name]
+    features = "-prefer-256-bit" if name == "avx512" else ""
+    return Target(name, "x86_64-unknown-linux-gnu", cpu, features, _LANES[name])
+
+
+def host_can_run(target: Target) -> bool:
+    """Whether this machine can execute code of `target`."""
+    order = list(_LANES)
+    host = host_family(llvm.get_host_cpu_features())
+    if target.name == "generic":
+        return target.triple.split("-")[0] == llvm.get_process_triple().split("-")[0]
+    return order.index(host) <= order.index(target.name)

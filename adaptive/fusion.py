@@ -1,0 +1,232 @@
+"""Fusion: which ops of a trace one kernel computes.
+
+Ops are placed in program order into *steps*. Each has an earliest step it may stand in (after what it reads, what
+overwrites it, and what it overwrites), and joins the latest kernel from there on that walks the same points in the same
+order. Program order of everything that touches the same memory is kept, so fused and unfused runs give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from adaptive_eager import params
+from adaptive_eager.dataflow import Dataflow, Version
+from adaptive_eager.layout import ReductionOrder, can_follow, reduction_order
+from adaptive_eager.trace import Node, Trace
+
+
+@dataclass
+class HostStep:
+    """A host op."""
+
+    node: Node
+
+
+@dataclass
+class Group:
+    """The ops of one kernel.
+
+    points      nodes computed at every point of the iteration space, in program order; with `reduces` among them
+    finals      nodes computed once a kept point, after the reduction
+    geometry    geometry whose shape is the iteration space, and in whose order it is walked
+    iteration   a window operand of that geometry
+    """
+
+    geometry: int
+    iteration: int
+    points: list[Node] = field(default_factory=list)
+    finals: list[Node] = field(default_factory=list)
+    order: ReductionOrder | None = None
+    kept_shape: int = -1
+    kept_layout: bytes = b""
+    accesses: set[tuple[int, int]] = field(default_factory=set)  # (geometry, version node or -1): loads and stores
+
+    def nodes(self) -> list[Node]:
+        return self.points + self.finals
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.order is not None
+
+
+Step = HostStep | Group
+
+
+class Fuser:
+    """Builds the steps of one trace."""
+
+    def __init__(self, trace: Trace, flow: Dataflow, fuse: bool = True):
+        self.trace = trace
+        self.flow = flow
+        self.fuse = fuse
+        self.steps: list[Step] = []
+        self.position: dict[int, int] = {}  # node -> step
+        self.role: dict[int, str] = {}  # node -> "point", "reduce", "final"
+        self._writes: dict[int, list[Version]] = {}
+        self._reads: dict[int, list[tuple[int, int]]] = {}  # slot -> (node, geometry)
+        self._last_random = -1
+        self._max_ops = params.get("max_kernel_ops")
+        self._max_accesses = params.get("max_kernel_accesses")
+
+    def run(self) -> list[Step]:
+        for node in self.trace.nodes:
+            if self.flow.needed[node.index]:
+                self._place(node)
+        return self.steps
+
+    # -- order of memory ---------------------------------------------------------------------------------------------
+
+    def _place(self, node: Node) -> None:
+        floor, partners = self._constraints(node)
+        if node.random:
+            floor = max(floor, self._last_random + 1)
+        at = self._join(node, floor, partners) if node.is_compiled and self.fuse else None
+        if at is None:
+            at = len(self.steps)
+            self.steps.append(self._new_group(node) if node.is_compiled else HostStep(node))
+        self.position[node.index] = at
+        if node.random:
+            self._last_random = at
+        for k, operand in enumerate(node.inputs):
+            self._reads.setdefault(self._slot(operand.geometry), []).append((node.index, operand.geometry))
+        for k, operand in enumerate(node.outputs):
+            self._writes.setdefault(self._slot(operand.geometry), []).append(self.flow.versions[node.index, k])
+
+    def _slot(self, geometry: int) -> int:
+        return self.trace.geometries[geometry].slot
+
+    def _constraints(self, node: Node) -> tuple[int, set[int]]:
+        """First step the node may stand in, and the earlier nodes with which it may share exactly that step."""
+        floor, partners = 0, set()
+
+        def after(other: int, may_share: bool) -> None:
+            nonlocal floor
+            at = self.position[other]
+            if may_share:
+                partners.add(other)
+                floor = max(floor, at)
+            else:
+                floor = max(floor, at + 1)
+
+        for k, operand in enumerate(node.inputs):
+            source = self.flow.sources[node.index, k]
+            if source is not None:
+                if source.node in self.position:
+                    after(source.node, may_share=True)
+            else:
+                for version in self._writes.get(self._slot(operand.geometry), []):
+                    after(version.node, may_share=False)
+        for operand in node.outputs:
+            slot = self._slot(operand.geometry)
+            for reader, geometry in self._reads.get(slot, []):
+                if reader != node.index:
+                    after(reader, may_share=geometry == operand.geometry)
+            for version in self._writes.get(slot, []):
+                after(version.node, may_share=version.geometry == operand.geometry)
+        return floor, partners
+
+    # -- joining -----------------------------------------------------------------------------------------------------
+
+    def _join(self, node: Node, floor: int, partners: set[int]) -> int | None:
+        best = None
+        for at in range(len(self.steps) - 1, floor - 1, -1):
+            group = self.steps[at]
+            if not isinstance(group, Group) or not self._fits(node, group, at, partners):
+                continue
+            if self._related(node, group, at):
+                best = at
+                break
+            if best is None:
+                best = at
+        if best is not None:
+            self._add(node, self.steps[best])  # type: ignore[arg-type]
+        return best
+
+    def _related(self, node: Node, group: Group, at: int) -> bool:
+        """Whether the node shares data with the group (a load saved, or a value kept in a register)."""
+        keys = {self._access_key(node, k) for k in range(len(node.inputs))}
+        return bool(keys & group.accesses) or any(
+            source is not None and self.position.get(source.node) == at
+            for source in (self.flow.sources[node.index, k] for k in range(len(node.inputs)))
+        )
+
+    def _access_key(self, node: Node, k: int) -> tuple[int, int]:
+        source = self.flow.sources[node.index, k]
+        return node.inputs[k].geometry, source.node if source is not None else -1
+
+    def _keys(self, node: Node) -> set[tuple[int, int]]:
+        keys = {self._access_key(node, k) for k in range(len(node.inputs))}
+        return keys | {(o.geometry, node.index) for o in node.outputs}
+
+    def _fits(self, node: Node, group: Group, at: int, partners: set[int]) -> bool:
+        if len(group.points) + len(group.finals) >= self._max_ops:
+            return False
+        if len(group.accesses | self._keys(node)) > self._max_accesses:
+            return False
+        here = [p for p in partners if self.position[p] == at]
+        inputs = [self.flow.sources[node.index, k] for k in range(len(node.inputs))]
+        produced_here = [s.node for s in inputs if s is not None and self.position.get(s.node) == at]
+        if node.kind == "reduction":
+            return self._fits_reduction(node, group, here)
+        if self._fits_points(node, group):
+            # Values of the kept points are not known yet while the points are walked.
+            return all(self.role[p] == "point" for p in here)
+        if self._fits_finals(node, group):
+            return bool(produced_here) and all(self.role[p] in ("reduce", "final") for p in here)
+        return False
+
+    def _fits_points(self, node: Node, group: Group) -> bool:
+        geometries = self.trace.geometries
+        out, base = geometries[node.outputs[0].geometry], geometries[group.geometry]
+        if out.shape != base.shape or out.layout != base.layout:
+            return False
+        return group.order is None or all(
+            can_follow(group.order, base, geometries[o.geometry]) for o in (*node.inputs, *node.outputs)
+        )
+
+    def _fits_finals(self, node: Node, group: Group) -> bool:
+        if group.order is None:
+            return False
+        out = self.trace.geometries[node.outputs[0].geometry]
+        if out.shape != group.kept_shape or out.layout != group.kept_layout or out.layout != b"":
+            return False
+        # Operands of the kept points: the kept shape itself, or 0-dim values.
+        return all(
+            self.trace.geometries[o.geometry].shape == group.kept_shape or self.trace.geometries[o.geometry].rank == 0
+            for o in node.inputs
+        )
+
+    def _fits_reduction(self, node: Node, group: Group, here: list[int]) -> bool:
+        geometries = self.trace.geometries
+        source, base = geometries[node.inputs[0].geometry], geometries[group.geometry]
+        if source.shape != base.shape or source.layout != base.layout or any(self.role[p] != "point" for p in here):
+            return False
+        order = reduction_order(node, source)
+        if group.order is not None:
+            out = geometries[node.outputs[0].geometry]
+            return group.order == order and out.shape == group.kept_shape and out.layout == group.kept_layout
+        return all(
+            can_follow(order, source, geometries[o.geometry]) for n in group.points for o in (*n.inputs, *n.outputs)
+        )
+
+    def _new_group(self, node: Node) -> Group:
+        base = node.inputs[0] if node.kind == "reduction" else node.outputs[0]
+        group = Group(base.geometry, base.operand)
+        self._add(node, group)
+        return group
+
+    def _add(self, node: Node, group: Group) -> None:
+        group.accesses |= self._keys(node)
+        if node.kind == "reduction":
+            if group.order is None:
+                out = self.trace.geometries[node.outputs[0].geometry]
+                group.order = reduction_order(node, self.trace.geometries[node.inputs[0].geometry])
+                group.kept_shape, group.kept_layout = out.shape, out.layout
+            group.points.append(node)
+            self.role[node.index] = "reduce"
+        elif self._fits_points(node, group) or not (group.points or group.finals):
+            group.points.append(node)
+            self.role[node.index] = "point"
+        else:
+            group.finals.append(node)
+            self.role[node.index] = "final"

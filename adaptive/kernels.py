@@ -1,0 +1,132 @@
+"""Kernels: from the loop IR to an address, through memory, the disk cache, or the compiler."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from adaptive_eager.cache.key import KeyMaker
+from adaptive_eager.cache.store import KernelStore
+from adaptive_eager.compiler.codegen import compile_kernel
+from adaptive_eager.compiler.linker import Linker
+from adaptive_eager.compiler.loop_ir import Kernel
+from adaptive_eager.compiler.target import Target, host_target
+from adaptive_eager.native import artifact
+
+if TYPE_CHECKING:
+    from adaptive_eager.native.model import Model
+    from adaptive_eager.native.runtime import Runtime
+
+#: What the code of kernels and the shape of plans come from; a change to any of them makes a new key.
+_PACKAGE = Path(__file__).parent
+GENERATOR_SOURCES = (
+    _PACKAGE / "compiler",
+    *(_PACKAGE / f"{name}.py" for name in ("assemble", "dataflow", "fusion", "layout", "lowering", "planner", "trace")),
+)
+
+
+class LoadedKernel(NamedTuple):
+    """A kernel in this process. `address` is a nrtx_kernel_fn (native/nrt/kernel_abi.h)."""
+
+    address: int
+    acc_bytes: int
+    block: int
+
+
+@dataclass
+class KernelCounters:
+    kernels_compiled: int = 0
+    kernels_from_disk: int = 0
+    kernels_reused: int = 0
+    compile_seconds: float = 0.0
+
+
+@dataclass
+class KernelService:
+    """All kernels of this process. Thread-safe."""
+
+    runtime: Runtime
+    store: KernelStore
+    target: Target = field(default_factory=host_target)
+    counters: KernelCounters = field(default_factory=KernelCounters)
+
+    def __post_init__(self) -> None:
+        import torch
+
+        libraries = Path(torch.__file__).parent / "lib"
+        self._linker = Linker([str(libraries / "libtorch_cpu.so")], self.target)
+        self._serial = 0
+        self._lock = threading.RLock()
+        self._loaded: dict[str, LoadedKernel] = {}
+        self._keys: dict[str, str] = {}  # canonical text -> key
+        self._models: list[Model] = []  # loaded kernels live as long as the process: plans hold their addresses
+        self.keys = KeyMaker(GENERATOR_SOURCES, self.target.key())
+        self.runtime.set_loader(self._link, self._linker.unlink, [self.target.key()])
+
+    def _link(self, code: bytes, entries: list[str]) -> tuple[list[int], str]:
+        self._serial += 1
+        name = f"kernel{self._serial}"
+        return [self._linker.link(code, name) for _ in entries], name
+
+    def key_of(self, kernel: Kernel) -> str:
+        text = kernel.text()
+        key = self._keys.get(text)
+        if key is None:
+            key = self._keys[text] = self.keys.key("kernel", text)
+        return key
+
+    def get(self, kernel: Kernel) -> LoadedKernel:
+        """The kernel, compiled if no process of this user has done so yet. Raises CompileError."""
+        key = self.key_of(kernel)
+        with self._lock:
+            loaded = self._loaded.get(key)
+            if loaded is not None:
+                self.counters.kernels_reused += 1
+                return loaded
+            compiled_before = self.counters.kernels_compiled
+            blob = self.store.compile_once("kernel", key, lambda: self._compile(kernel))
+            if self.counters.kernels_compiled == compiled_before:
+                self.counters.kernels_from_disk += 1
+            return self._load(key, blob)
+
+    def get_stored(self, key: str) -> LoadedKernel | None:
+        """The kernel of a key, from memory or the disk cache; None if it is in neither."""
+        with self._lock:
+            loaded = self._loaded.get(key)
+            if loaded is not None:
+                self.counters.kernels_reused += 1
+                return loaded
+            blob = self.store.get("kernel", key)
+            if blob is None:
+                return None
+            self.counters.kernels_from_disk += 1
+            return self._load(key, blob)
+
+    def _compile(self, kernel: Kernel) -> bytes:
+        start = time.perf_counter()
+        code = compile_kernel(kernel, self.target)
+        blob = artifact.pack(
+            self.target.key(),
+            [code.entry],
+            code.object_code,
+            metadata={"acc_bytes": str(code.acc_bytes), "block": str(code.block)},
+        )
+        self.counters.compile_seconds += time.perf_counter() - start
+        self.counters.kernels_compiled += 1
+        return blob
+
+    def _load(self, key: str, blob: bytes) -> LoadedKernel:
+        model = self.runtime.load(blob, name=key[:12])
+        self._models.append(model)
+        metadata = artifact.unpack(blob).metadata
+        loaded = LoadedKernel(model.entry("k"), int(metadata["acc_bytes"]), int(metadata["block"]))
+        self._loaded[key] = loaded
+        return loaded
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+

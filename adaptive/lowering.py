@@ -1,0 +1,126 @@
+"""Lowering: a trace node as instructions of the loop IR.
+
+Most nodes are one instruction of the same name; norms and means are a few, in the accumulator's dtype, rounded once.
+"""
+
+from __future__ import annotations
+
+from adaptive_eager.compiler.loop_ir import Instr
+from adaptive_eager.trace import Node
+
+#: Kind of the `reduce` instruction of each reduction op; norms are below.
+_REDUCE_KINDS = {
+    "sum": "sum", "mean": "sum", "prod": "prod", "amax": "amax", "amin": "amin", "max": "amax", "min": "amin",
+    "any": "any", "all": "all", "argmax": "argmax", "argmin": "argmin",
+}  # fmt: skip
+
+#: linalg_vector_norm by order: the instruction made of |x|, and how its values are reduced.
+_NORM_KINDS = {"0": "sum", "1": "sum", "2": "sum", "inf": "amax", "-inf": "amin", "p": "sum"}
+
+REDUCTION_OPS = (*_REDUCE_KINDS, "linalg_vector_norm")
+
+
+class Lowering:
+    """The program and epilogue of one kernel under construction. `nodes[v]` is the trace node that value `v` is of."""
+
+    def __init__(self) -> None:
+        self.program: list[Instr] = []
+        self.epilogue: list[Instr] = []
+        self.nodes: list[int] = []
+        self._in_epilogue = False
+        self._reduced: dict[int, int] = {}  # node -> value of its reduce instruction
+        self._results: dict[int, int] = {}
+        self._scalar_of: dict[int, list[int]] = {}  # node -> kernel scalars
+        self._scalars: dict[tuple[bool, int, str], int] = {}
+
+    # -- instructions ------------------------------------------------------------------------------------------------
+
+    def _emit(
+        self,
+        node: int,
+        op: str,
+        args: tuple[int, ...],
+        compute: str,
+        dtype: str,
+        attrs: tuple[int | str | bool, ...] = (),
+    ) -> int:
+        value = len(self.nodes)
+        # The ordinal that a kernel reports after a data error is the value's own number: `nodes` leads back to the op.
+        instr = Instr(op, args, compute, dtype, attrs, ordinal=value)
+        (self.epilogue if self._in_epilogue else self.program).append(instr)
+        self.nodes.append(node)
+        return value
+
+    def load(self, access: int, dtype: str, node: int) -> int:
+        return self._emit(node, "load", (), dtype, dtype, (access,))
+
+    def _scalar(self, number: int, kind: str, node: int) -> int:
+        key = (self._in_epilogue, number, kind)
+        if key not in self._scalars:
+            dtype = "f64" if kind == "f" else "i64"
+            self._scalars[key] = self._emit(node, "scalar", (), dtype, dtype, (number, kind))
+        return self._scalars[key]
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def map(self, node: Node, operands: list[int], scalars: list[int], stored: str) -> int:
+        """Value of a pointwise node, as the dtype of the tensor it is stored in."""
+        args: list[int] = []
+        next_operand, next_scalar = iter(operands), iter(scalars)
+        for kind in node.args:
+            if kind == "x":
+                args.append(next(next_operand))
+            elif kind == "-":
+                args.append(-1)
+            else:
+                args.append(self._scalar(next(next_scalar), kind, node.index))
+        attrs = () if node.op == "div" and node.attrs == ("none",) else node.attrs
+        value = self._emit(node.index, node.op, tuple(args), node.compute, node.result, attrs)
+        return self._as(value, node.result, stored, node.index)
+
+    def _as(self, value: int, dtype: str, stored: str, node: int) -> int:
+        return value if dtype == stored else self._emit(node, "copy", (value,), stored, stored)
+
+    # -- reductions --------------------------------------------------------------------------------------------------
+
+    def begin_reduction(self, node: Node, value: int, scalars: list[int]) -> None:
+        """The part of a reduction at each point."""
+        self._scalar_of[node.index] = scalars
+        c, i = node.compute, node.index
+        if node.op != "linalg_vector_norm":
+            kind = _REDUCE_KINDS[node.op]
+            dtype = "i64" if kind in ("argmax", "argmin") else c if node.op == "mean" else node.result
+            self._reduced[i] = self._emit(i, "reduce", (value,), c, dtype, (kind,))
+            return
+        order = str(node.attrs[2])
+        if order == "0":
+            value = self._emit(i, "copy", (value,), "bool", "bool")
+        elif order == "2":
+            value = self._emit(i, "copy", (value,), c, c)
+            value = self._emit(i, "mul", (value, value), c, c)
+        else:
+            value = self._emit(i, "abs", (value,), c, c)
+            if order == "p":
+                value = self._emit(i, "pow", (value, self._scalar(scalars[0], "f", i)), c, c)
+        plain = order in ("0", "1", "inf", "-inf")
+        dtype = node.result if plain else c
+        self._reduced[i] = self._emit(i, "reduce", (value,), c, dtype, (_NORM_KINDS[order],))
+
+    def begin_epilogue(self) -> None:
+        self._in_epilogue = True
+
+    def finish_reduction(self, node: Node) -> None:
+        """The part of a reduction once a kept point."""
+        value, c, i = self._reduced[node.index], node.compute, node.index
+        if node.op == "mean":
+            count = self._scalar(self._scalar_of[i][0], "i", i)
+            value = self._emit(i, "div", (value, count), c, node.result)
+        elif node.op == "linalg_vector_norm" and node.attrs[2] == "2":
+            value = self._emit(i, "sqrt", (value,), c, node.result)
+        elif node.op == "linalg_vector_norm" and node.attrs[2] == "p":
+            power = self._emit(i, "reciprocal", (self._scalar(self._scalar_of[i][0], "f", i),), c, c)
+            value = self._emit(i, "pow", (value, power), c, node.result)
+        self._results[i] = value
+
+    def result_of(self, node: Node, stored: str) -> int:
+        return self._as(self._results[node.index], node.result, stored, node.index)

@@ -1,0 +1,168 @@
+"""Planner: the way up on a miss. A trace comes in, a plan goes back down (native/torch/plan.h).
+
+All policy is here: which traces are fused, what is looked for in the disk cache, what happens when a compilation fails.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from adaptive_eager.assemble import LaunchRecipe, assemble
+from adaptive_eager.cache.store import KernelStore
+from adaptive_eager.compiler.codegen import CompileError
+from adaptive_eager.compiler.semantics import lookup
+from adaptive_eager.dataflow import analyse
+from adaptive_eager.fusion import Fuser, HostStep
+from adaptive_eager.kernels import KernelService, LoadedKernel
+from adaptive_eager.lowering import REDUCTION_OPS
+from adaptive_eager.trace import Trace, read_trace
+
+log = logging.getLogger("adaptive_eager.planner")
+
+T = TypeVar("T")
+
+#: A step as the extension takes it: the number of a host node, or the description of a launch.
+Step = int | dict[str, Any]
+
+
+class Planner:
+    """The object that the extension asks (native/torch/planner_bridge.h)."""
+
+    def __init__(self, kernels: KernelService, store: KernelStore):
+        self.kernels = kernels
+        self.store = store
+        #: Traces that could not be planned, with the reason: signature -> text.
+        self.failures: dict[tuple[int, int], str] = {}
+        self._version = self.kernels.keys.key("plan", "")[:32]
+
+    # -- asked by the extension --------------------------------------------------------------------------------------
+
+    def plan_op(self, raw: dict[str, Any]) -> list[Step]:
+        """Plan of a single op. Raises if its kernel cannot be compiled."""
+        with _quiet_interpreter():
+            return _uninterrupted(lambda: self._make(read_trace(raw), fuse=False)[0])
+
+    def plan_window(self, raw: dict[str, Any], seen: int) -> list[Step] | None:
+        """Fused plan of a window seen `seen` times, or None: run it op by op."""
+        with _quiet_interpreter():
+            return _uninterrupted(lambda: self._plan_window(read_trace(raw)))
+
+    def supports(self, op: str, kind: str, compute: str) -> bool:
+        """Whether the compiler has an op in a compute dtype."""
+        if kind == "reduction":
+            return op in REDUCTION_OPS
+        try:
+            row = lookup(op)
+            row.check(row.arity[1], compute)
+        except CompileError:
+            return False
+        return True
+
+    def known_plans(self) -> list[tuple[int, int]]:
+        """Signatures of all plans in the disk cache that this version of the package can use."""
+        ours = [k[:32] for k in self.store.keys("plan") if k[33:] == self._version]
+        return [(int(k[16:32], 16), int(k[:16], 16)) for k in ours]
+
+    # -- making plans ------------------------------------------------------------------------------------------------
+
+    def _plan_window(self, trace: Trace) -> list[Step] | None:
+        stored = self._stored_plan(trace)
+        if stored is not None:
+            return stored
+        try:
+            steps, recipes = self._make(trace, fuse=True)
+        except Exception as error:  # a trace that cannot be fused runs op by op, whatever the reason
+            self.failures[trace.signature] = f"{type(error).__name__}: {error}"
+            log.warning("a window of %d ops cannot be fused and runs op by op: %s", len(trace.nodes), error)
+            log.debug("the failure", exc_info=True)
+            return None
+        self.store.put("plan", self._plan_key(trace), self._serialise(trace, steps, recipes))
+        return steps
+
+    def _make(self, trace: Trace, fuse: bool) -> tuple[list[Step], list[LaunchRecipe]]:
+        flow = analyse(trace)
+        steps: list[Step] = []
+        recipes = []
+        for step in Fuser(trace, flow, fuse).run():
+            if isinstance(step, HostStep):
+                steps.append(step.node.index)
+            else:
+                recipe = assemble(trace, flow, step)
+                recipes.append(recipe)
+                steps.append(_launch(recipe.describe(), self.kernels.get(recipe.kernel)))
+        return steps, recipes
+
+    # -- plans on disk -----------------------------------------------------------------------------------------------
+
+    def _plan_key(self, trace: Trace) -> str:
+        lo, hi = trace.signature
+        return f"{hi:016x}{lo:016x}-{self._version}"
+
+    def _serialise(self, trace: Trace, steps: list[Step], recipes: list[LaunchRecipe]) -> bytes:
+        left = iter(recipes)
+        stored: list[Any] = []
+        for step in steps:
+            if isinstance(step, int):
+                stored.append(step)
+            else:
+                recipe = next(left)
+                stored.append({**recipe.describe(), "kernel": self.kernels.key_of(recipe.kernel)})
+        return json.dumps({"words": trace.words.hex(), "steps": stored}).encode()
+
+    def _stored_plan(self, trace: Trace) -> list[Step] | None:
+        blob = self.store.get("plan", self._plan_key(trace))
+        if blob is None:
+            return None
+        document = json.loads(blob)
+        if document["words"] != trace.words.hex():
+            return None  # another trace of the same hash
+        steps: list[Step] = []
+        for step in document["steps"]:
+            if isinstance(step, int):
+                steps.append(step)
+                continue
+            kernel = self.kernels.get_stored(step.pop("kernel"))
+            if kernel is None:
+                return None  # dropped from the cache meanwhile
+            steps.append(_launch(step, kernel))
+        return steps
+
+
+def _launch(description: dict[str, Any], kernel: LoadedKernel) -> dict[str, Any]:
+    return {**description, "address": kernel.address, "acc_bytes": kernel.acc_bytes, "block": kernel.block}
+
+
+@contextmanager
+def _quiet_interpreter() -> Iterator[None]:
+    """No garbage collection: a finaliser could use the device while its window is being run."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _uninterrupted(work: Callable[[], T]) -> T:
+    """Runs to the end whatever keys are pressed; an interrupt is delivered afterwards.
+
+    A window has been taken from the program by now: it must run, or values would be lost.
+    """
+    interrupted = False
+    while True:
+        try:
+            result = work()
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted and threading.current_thread() is threading.main_thread():
+        signal.raise_signal(signal.SIGINT)
+    return result

@@ -1,0 +1,107 @@
+"""Trace: what a window says, as the extension hands it over on a miss (native/torch/planner_bridge.cpp).
+
+A trace has no sizes, no scalar values, no addresses: whatever is planned from it serves every window of its signature.
+Operands and scalars are numbered as they stand in the window, so a plan can name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+#: Codes of a dimension (native/torch/signature.h): rank of the stride in the low bits, and facts.
+RANK, SIZE_ONE, STRIDE_ZERO, STRIDE_ONE, CHAINED = 0x0F, 0x10, 0x20, 0x40, 0x80
+
+
+class Geometry(NamedTuple):
+    """One way a storage is looked at. Equal `shape` numbers mean equal sizes; `codes` has one byte a dimension."""
+
+    slot: int
+    shape: int
+    dtype: str
+    contiguous: bool
+    codes: bytes
+
+    @property
+    def rank(self) -> int:
+        return len(self.codes)
+
+    @property
+    def layout(self) -> bytes:
+        """Equal layouts of equal shapes are walked in the same order."""
+        return b"" if self.contiguous else self.codes
+
+
+class Operand(NamedTuple):
+    """A tensor as a node sees it: its number in the window, and its geometry's number in the trace."""
+
+    operand: int
+    geometry: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """One recorded op.
+
+    args     "x" operand, "f" float scalar, "i" int scalar, "-" absent, in schema order (compiled kinds only)
+    scalars  numbers of the runtime scalars, in the order of the "f" and "i" args (then any that stand alone)
+    attrs    structural arguments
+    compute  dtype the op works in; `result` dtype it rounds to before it is stored
+    """
+
+    index: int
+    op: str
+    kind: str
+    random: bool
+    args: tuple[str, ...]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    scalars: tuple[int, ...]
+    attrs: tuple[int | str, ...]
+    compute: str
+    result: str
+
+    @property
+    def is_compiled(self) -> bool:
+        return self.kind in ("map", "reduction")
+
+
+@dataclass(frozen=True)
+class Trace:
+    nodes: tuple[Node, ...]
+    geometries: tuple[Geometry, ...]
+    live: tuple[bool, ...]
+    signature: tuple[int, int]
+    words: bytes
+
+
+def read_trace(raw: dict[str, Any]) -> Trace:
+    """The extension's description of a trace as a Trace."""
+    nodes = tuple(_read_node(index, node) for index, node in enumerate(raw["nodes"]))
+    return Trace(
+        nodes,
+        tuple(Geometry(*g) for g in raw["geometries"]),
+        tuple(raw["live"]),
+        tuple(raw["signature"]),
+        raw["words"],
+    )
+
+
+def _read_node(index: int, raw: dict[str, Any]) -> Node:
+    def operands(pairs: Sequence[tuple[int, int]]) -> tuple[Operand, ...]:
+        return tuple(Operand(*pair) for pair in pairs)
+
+    return Node(
+        index,
+        raw["op"],
+        raw["kind"],
+        raw["random"],
+        tuple(raw["args"]),
+        operands(raw["inputs"]),
+        operands(raw["outputs"]),
+        tuple(raw["scalars"]),
+        tuple(raw["attrs"]),
+        raw["compute"],
+        raw["result"],
+    )

@@ -1,0 +1,58 @@
+"""The results as Markdown: medians, and how many times faster `neuron` is than each family of contenders at its best."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from bench.contender import family
+from bench.harness import Measurement
+
+
+def markdown(module: ModuleType, results: list[Measurement]) -> str:
+    """Title, table and notes of one bench."""
+    columns = list(dict.fromkeys(result.contender for result in results))
+    rivals = list(dict.fromkeys(family(name) for name in columns if name != "neuron")) if "neuron" in columns else []
+    unit, scale = module.UNIT
+    lines = [f"### {module.TITLE}", ""]
+    lines.append("| " + " | ".join(["case", *(f"{name}, {unit}" for name in columns), *map(_against, rivals)]) + " |")
+    lines.append("|---" + "|---:" * (len(columns) + len(rivals)) + "|")
+    for case in dict.fromkeys(result.case for result in results):
+        row = {result.contender: result for result in results if result.case == case}
+        cells = [_number(row[name].median, scale) for name in columns]
+        cells += [_ratio(module, row, case, rival) for rival in rivals]
+        lines.append("| " + " | ".join([case, *cells]) + " |")
+    errors = dict.fromkeys(f"{result.contender}: {result.error}" for result in results if result.error)
+    if errors:
+        lines += ["", *(f"- {error}" for error in errors)]
+    return "\n".join(lines) + "\n"
+
+
+def ratio(row: dict[str, Measurement], rival: str) -> float | None:
+    """How many times as fast `neuron` is as the best contender of a family; None when either is missing."""
+    ours = row["neuron"].median if "neuron" in row else None
+    theirs = [
+        result.median for name, result in row.items()
+        if name != "neuron" and family(name) == rival and result.median is not None
+    ]  # fmt: skip
+    return min(theirs) / ours if theirs and ours else None
+
+
+def _against(rival: str) -> str:
+    return f"times as fast as {rival}"
+
+
+def _ratio(module: ModuleType, row: dict[str, Measurement], case: str, rival: str) -> str:
+    value = ratio(row, rival)
+    if value is None:
+        return "-"
+    target = module.TARGETS.get(case, {}).get(rival)
+    if target is None:
+        return f"{value:.2f}"
+    return f"{value:.2f} (target {target:g}{'' if value >= target else ', missed'})"
+
+
+def _number(seconds: float | None, scale: float) -> str:
+    if seconds is None:
+        return "-"
+    value = seconds * scale
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

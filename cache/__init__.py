@@ -1,0 +1,1 @@
+"""The persistent kernel cache: keys, storage, and compiling each kernel once on the machine."""

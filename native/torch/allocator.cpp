@@ -1,0 +1,236 @@
+#include "allocator.h"
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device.h"
+#include "runtime_api.h"
+
+namespace neuron {
+
+// A piece of device memory as the runtime gave it, cut into blocks of one size class or used whole.
+struct Segment {
+  nrt_tensor* tensor = nullptr;
+  char* base = nullptr;
+  size_t size = 0;
+  uint32_t live = 0;  // blocks handed out
+  std::vector<std::unique_ptr<Block>> blocks;
+};
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kSmallLimit = 1 << 20;    // blocks up to here share segments
+constexpr size_t kSmallSegment = 2 << 20;  // bytes of a shared segment
+constexpr int kDevicePlacement = 0;
+
+// Classes: multiples of 64 bytes up to 512, then eight steps a doubling, so at most 12.5% is lost.
+uint32_t class_of(size_t n) {
+  if (n <= 512) return n == 0 ? 0 : static_cast<uint32_t>((n + 63) / 64 - 1);
+  const int log = 63 - std::countl_zero(n - 1);  // 2^log <= n-1 < 2^(log+1)
+  const size_t step = size_t{1} << (log - 3);
+  const size_t rest = (n - 1 - (size_t{1} << log)) / step;
+  return static_cast<uint32_t>(8 + (log - 9) * 8 + rest);
+}
+
+size_t class_bytes(uint32_t c) {
+  if (c < 8) return (c + 1) * 64;
+  const int log = 9 + (c - 8) / 8;
+  const size_t step = size_t{1} << (log - 3);
+  return (size_t{1} << log) + ((c - 8) % 8 + 1) * step;
+}
+
+constexpr uint32_t kClasses = 8 + 8 * 54;
+
+struct DevicePool {
+  std::mutex mutex;
+  Block* free_lists[kClasses] = {};
+  std::vector<std::unique_ptr<Segment>> segments;
+  Block* spare_blocks = nullptr;  // block records for adopted memory
+  int64_t allocated = 0, peak_allocated = 0, reserved = 0, peak_reserved = 0;
+  int64_t allocations = 0, frees = 0, segment_allocations = 0, adopted = 0;
+};
+
+DevicePool& pool(int device) {
+  static std::vector<std::unique_ptr<DevicePool>> pools = [] {
+    std::vector<std::unique_ptr<DevicePool>> v(std::max(1, runtime_api().device_count));
+    for (auto& p : v) p = std::make_unique<DevicePool>();
+    return v;
+  }();
+  TORCH_CHECK(device >= 0 && device < static_cast<int>(pools.size()), "neuron:", device, " does not exist; there are ",
+              pools.size(), " neuron devices (ADAPTIVE_EAGER_DEVICES sets the number)");
+  return *pools[device];
+}
+
+void release_unused_locked(DevicePool& p) {
+  for (auto& list : p.free_lists) {
+    Block** link = &list;
+    while (*link) {
+      if ((*link)->segment->live == 0) {
+        *link = (*link)->next;
+      } else {
+        link = &(*link)->next;
+      }
+    }
+  }
+  std::erase_if(p.segments, [&](std::unique_ptr<Segment>& s) {
+    if (s->live != 0) return false;
+    p.reserved -= static_cast<int64_t>(s->size);
+    runtime_api().tensor_free(&s->tensor);
+    return true;
+  });
+}
+
+// Asks the runtime for a segment and puts its blocks on the free list of the class.
+void grow_locked(DevicePool& p, uint32_t size_class, size_t asked, int device) {
+  const size_t block_bytes = class_bytes(size_class);
+  const size_t bytes = block_bytes <= kSmallLimit ? std::max(kSmallSegment / block_bytes, size_t{1}) * block_bytes : block_bytes;
+  auto& api = runtime_api();
+  nrt_tensor* tensor = nullptr;
+  int status = api.tensor_allocate(kDevicePlacement, device, bytes, "segment", &tensor);
+  if (status != 0) {
+    release_unused_locked(p);
+    status = api.tensor_allocate(kDevicePlacement, device, bytes, "segment", &tensor);
+  }
+  TORCH_CHECK_WITH(OutOfMemoryError, status == 0, "neuron out of memory. Tried to allocate ", asked, " bytes on neuron:", device,
+                   ". In use: ", p.allocated, " bytes, reserved: ", p.reserved, " bytes (runtime status ",
+                   api.status_as_str(status), ").");
+  auto segment = std::make_unique<Segment>();
+  segment->tensor = tensor;
+  segment->base = static_cast<char*>(api.tensor_get_va(tensor));
+  segment->size = bytes;
+  for (size_t offset = bytes; offset >= block_bytes; offset -= block_bytes) {  // so that the list pops rising addresses
+    auto block = std::make_unique<Block>();
+    block->ptr = segment->base + offset - block_bytes;
+    block->size = block_bytes;
+    block->size_class = size_class;
+    block->device = device;
+    block->segment = segment.get();
+    block->next = p.free_lists[size_class];
+    p.free_lists[size_class] = block.get();
+    segment->blocks.push_back(std::move(block));
+  }
+  p.reserved += static_cast<int64_t>(bytes);
+  p.peak_reserved = std::max(p.peak_reserved, p.reserved);
+  p.segment_allocations++;
+  p.segments.push_back(std::move(segment));
+}
+
+void free_block(void* context) {
+  auto* block = static_cast<Block*>(context);
+  DevicePool& p = pool(block->device);
+  c10::StorageImpl* owner = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(p.mutex);
+    p.allocated -= static_cast<int64_t>(block->size);
+    p.frees++;
+    if (block->owner) {
+      owner = block->owner;
+      block->owner = nullptr;
+      p.adopted -= static_cast<int64_t>(block->size);
+      block->next = p.spare_blocks;
+      p.spare_blocks = block;
+    } else {
+      block->segment->live--;
+      block->next = p.free_lists[block->size_class];
+      p.free_lists[block->size_class] = block;
+    }
+  }
+  if (owner) c10::intrusive_ptr<c10::StorageImpl>::reclaim(owner);  // drops the reference, outside the lock
+}
+
+struct NeuronAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t n) override { return neuron::allocate(n, current_device()); }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* dst, const void* src, size_t n) const override { default_copy_data(dst, src, n); }
+};
+
+NeuronAllocator g_allocator;
+
+}  // namespace
+
+RuntimeApi& runtime_api() {
+  static RuntimeApi api;
+  return api;
+}
+
+c10::DataPtr allocate(size_t nbytes, int device) {
+  DevicePool& p = pool(device);
+  const uint32_t size_class = class_of(nbytes);
+  Block* block;
+  {
+    std::lock_guard<std::mutex> lock(p.mutex);
+    if (!p.free_lists[size_class]) grow_locked(p, size_class, nbytes, device);
+    block = p.free_lists[size_class];
+    p.free_lists[size_class] = block->next;
+    block->segment->live++;
+    p.allocated += static_cast<int64_t>(block->size);
+    p.peak_allocated = std::max(p.peak_allocated, p.allocated);
+    p.allocations++;
+  }
+  block->window = 0;
+  return {block->ptr, block, &free_block, c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
+}
+
+c10::DataPtr adopt(c10::Storage cpu_storage, int device) {
+  DevicePool& p = pool(device);
+  c10::StorageImpl* owner = cpu_storage.unsafeReleaseStorageImpl();
+  Block* block;
+  {
+    std::lock_guard<std::mutex> lock(p.mutex);
+    if (p.spare_blocks) {
+      block = p.spare_blocks;
+      p.spare_blocks = block->next;
+    } else {
+      block = new Block;
+    }
+    block->size = owner->nbytes();
+    p.allocated += static_cast<int64_t>(block->size);
+    p.peak_allocated = std::max(p.peak_allocated, p.allocated);
+    p.allocations++;
+    p.adopted += static_cast<int64_t>(block->size);
+  }
+  block->ptr = owner->mutable_data();
+  block->device = device;
+  block->owner = owner;
+  block->segment = nullptr;
+  block->window = 0;
+  return {block->ptr, block, &free_block, c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
+}
+
+Block* block_of(const c10::StorageImpl* storage) {
+  const auto& ptr = storage->data_ptr();
+  return ptr.get_deleter() == &free_block ? static_cast<Block*>(ptr.get_context()) : nullptr;
+}
+
+c10::Allocator* allocator() { return &g_allocator; }
+
+std::map<std::string, int64_t> memory_stats(int device) {
+  DevicePool& p = pool(device);
+  std::lock_guard<std::mutex> lock(p.mutex);
+  return {{"allocated_bytes.all.current", p.allocated}, {"allocated_bytes.all.peak", p.peak_allocated},
+          {"reserved_bytes.all.current", p.reserved},   {"reserved_bytes.all.peak", p.peak_reserved},
+          {"allocation.all.allocated", p.allocations},  {"allocation.all.freed", p.frees},
+          {"segment.all.allocated", p.segment_allocations}, {"adopted_bytes.all.current", p.adopted}};
+}
+
+void reset_peak_stats(int device) {
+  DevicePool& p = pool(device);
+  std::lock_guard<std::mutex> lock(p.mutex);
+  p.peak_allocated = p.allocated;
+  p.peak_reserved = p.reserved;
+}
+
+void empty_cache(int device) {
+  DevicePool& p = pool(device);
+  std::lock_guard<std::mutex> lock(p.mutex);
+  release_unused_locked(p);
+}
+
+}  // namespace neuron

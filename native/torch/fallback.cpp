@@ -1,0 +1,84 @@
+#include "fallback.h"
+
+#include <torch/library.h>
+
+#include <mutex>
+#include <set>
+
+#include "host_call.h"
+#include "origin.h"
+
+namespace neuron {
+namespace {
+
+struct Fallbacks {
+  std::mutex mutex;
+  std::map<std::string, int64_t> counts;
+  std::set<std::string> warned;
+  FallbackPolicy policy = FallbackPolicy::kWarn;
+};
+
+Fallbacks& fallbacks() {
+  static Fallbacks f;
+  return f;
+}
+
+bool on_device(const torch::jit::Stack& stack, size_t n) {
+  for (size_t i = stack.size() - n; i < stack.size(); ++i) {
+    const auto& v = stack[i];
+    if (v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == kNeuron) return true;
+    if (v.isTensorList()) {
+      for (const at::Tensor& t : v.toTensorVector()) {
+        if (t.defined() && t.device().type() == kNeuron) return true;
+      }
+    }
+    if (v.isDevice() && v.toDevice().type() == kNeuron) return true;
+  }
+  return false;
+}
+
+void count(const std::string& name) {
+  Fallbacks& f = fallbacks();
+  std::unique_lock<std::mutex> lock(f.mutex);
+  ++f.counts[name];
+  const bool first = f.warned.insert(name).second;
+  const FallbackPolicy policy = f.policy;
+  lock.unlock();
+  if (policy == FallbackPolicy::kQuiet || (policy == FallbackPolicy::kWarn && !first)) return;
+  const std::string where = describe(capture_origin());
+  TORCH_CHECK(policy != FallbackPolicy::kError, "[neuron] ", name, " cannot run on the device", where.empty() ? "" : "\n  called at ",
+              where, "\n  ADAPTIVE_EAGER_FALLBACK=warn lets it run on the host");
+  TORCH_WARN("[neuron] ", name, " cannot run on the device and runs on the host (said once an op; counted in ",
+             "adaptive_eager.get_fallback_ops()).", where.empty() ? "" : "\n  called at ", where);
+}
+
+void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { run_fallback(op, stack); }
+
+}  // namespace
+
+void run_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t n = op.schema().arguments().size();
+  TORCH_CHECK_NOT_IMPLEMENTED(on_device(*stack, n), "[neuron] ", op.schema().operator_name(), " has no device tensor to run on");
+  count(c10::toString(op.schema().operator_name()));
+  run_now(op, stack, device_of(*stack, n), FlushCause::kFallback);
+}
+
+void set_fallback_policy(FallbackPolicy policy) {
+  std::lock_guard<std::mutex> lock(fallbacks().mutex);
+  fallbacks().policy = policy;
+}
+
+std::map<std::string, int64_t> fallback_counts() {
+  std::lock_guard<std::mutex> lock(fallbacks().mutex);
+  return fallbacks().counts;
+}
+
+void clear_fallback_counts() {
+  std::lock_guard<std::mutex> lock(fallbacks().mutex);
+  fallbacks().counts.clear();
+  fallbacks().warned.clear();
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_fallback>()); }
+
+}  // namespace neuron

@@ -1,0 +1,243 @@
+#include "host_call.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/List.h>
+
+#include "generator.h"
+
+namespace neuron {
+namespace {
+
+c10::DispatchKeySet excluded_keys() {
+  using K = c10::DispatchKey;
+  return c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+         c10::DispatchKeySet({K::Functionalize, K::Python, K::PythonTLSSnapshot, K::PreDispatch, K::PythonDispatcher,
+                              K::FuncTorchBatched, K::FuncTorchVmapMode, K::Batched, K::VmapMode, K::FuncTorchGradWrapper,
+                              K::FuncTorchDynamicLayerBackMode, K::FuncTorchDynamicLayerFrontMode, K::DeferredInit,
+                              K::TESTING_ONLY_GenericMode, K::TESTING_ONLY_GenericWrapper});
+}
+
+at::Tensor cpu_tensor(c10::DataPtr data, size_t bytes, c10::ScalarType dtype, c10::IntArrayRef sizes,
+                      c10::IntArrayRef strides, int64_t offset) {
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+                                                       std::move(data), c10::GetAllocator(c10::kCPU), true);
+  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                    c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                    c10::scalarTypeToTypeMeta(dtype));
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return t;
+}
+
+void drop_storage(void* context) {
+  c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl*>(context));
+}
+
+// An alias for the time of one host op; the window keeps the memory.
+at::Tensor borrowed_alias(const Window& window, const Operand& o) {
+  c10::StorageImpl* storage = window.slots[o.slot].get();
+  return cpu_tensor(c10::DataPtr(storage->_mutable_data_ptr_no_checks().mutable_get(), c10::Device(c10::kCPU)), storage->nbytes(),
+                    o.dtype, {window.sizes(o), o.ndim}, {window.strides(o), o.ndim}, o.offset);
+}
+
+bool is_borrowed(const at::Tensor& t) { return t.storage().data_ptr().get_context() == nullptr; }
+
+// Gives a CPU result to an output recorded for it: by taking the memory over where that is possible, else by a copy.
+void deliver(Recorder& recorder, Window& window, const Operand& output, const at::Tensor& result) {
+  c10::StorageImpl* storage = window.slots[output.slot].get();
+  const bool same_layout = output.offset == 0 && result.storage_offset() == 0 && result.scalar_type() == output.dtype &&
+                           result.sizes() == c10::IntArrayRef(window.sizes(output), output.ndim) &&
+                           result.strides() == c10::IntArrayRef(window.strides(output), output.ndim);
+  if (same_layout && !is_borrowed(result) && result.storage().use_count() == 1 &&
+      result.storage().nbytes() >= storage->nbytes() && result.storage().nbytes() <= 2 * storage->nbytes()) {
+    c10::DataPtr adopted = adopt(result.storage(), recorder.device());
+    GilFreeLock lock(recorder.window_mutex());
+    if (const Block* old = block_of(storage)) {  // the pending window may know the storage by its block
+      auto* fresh = static_cast<Block*>(adopted.get_context());
+      fresh->window = old->window;
+      fresh->slot = old->slot;
+    }
+    storage->set_data_ptr_noswap(std::move(adopted));
+    return;
+  }
+  borrowed_alias(window, output).copy_(result);
+}
+
+c10::IValue to_host(const c10::IValue& v, int device);
+
+at::Tensor to_host(const at::Tensor& t, int device) {
+  if (!t.defined() || t.device().type() != kNeuron) return t;
+  if (t.device().index() != device) recorder(t.device().index()).flush(FlushCause::kForeignDevice);
+  return host_alias(t);
+}
+
+c10::IValue to_host(const c10::IValue& v, int device) {
+  if (v.isTensor()) return to_host(v.toTensor(), device);
+  if (v.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& e : v.toTensorVector()) list.push_back(to_host(e, device));
+    return list;
+  }
+  if (v.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& e : v.toOptionalTensorVector()) {
+      list.push_back(e && e->defined() ? std::optional<at::Tensor>(to_host(*e, device)) : std::nullopt);
+    }
+    return list;
+  }
+  if (v.isDevice() && v.toDevice().type() == kNeuron) return c10::Device(c10::kCPU);
+  if (v.isGenerator()) return host_generator(v.toGenerator(), device);
+  return v;
+}
+
+// A host result as a device tensor. A view of an argument becomes a view of the device tensor behind it.
+at::Tensor to_device(const at::Tensor& result, const std::vector<std::pair<at::Tensor, at::Tensor>>& aliases, int device) {
+  if (!result.defined() || result.device().type() != c10::kCPU) return result;
+  for (const auto& [host, original] : aliases) {
+    if (host.unsafeGetTensorImpl() == result.unsafeGetTensorImpl()) return original;
+  }
+  const auto* memory = result.storage().unsafeGetStorageImpl();
+  for (const auto& [host, original] : aliases) {
+    if (original.device().type() == kNeuron && host.storage().unsafeGetStorageImpl() == memory) {
+      auto view = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(original.storage()),
+                                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                           c10::scalarTypeToTypeMeta(result.scalar_type()));
+      view.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(), result.storage_offset());
+      return view;
+    }
+  }
+  c10::StorageImpl* source = result.storage().unsafeGetStorageImpl();
+  c10::DataPtr data = adopt(result.storage(), device);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                       static_cast<int64_t>(source->nbytes()), std::move(data), allocator(), true);
+  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                    c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                    c10::scalarTypeToTypeMeta(result.scalar_type()));
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(), result.storage_offset());
+  if (result.is_conj()) t._set_conj(true);
+  if (result.is_neg()) t._set_neg(true);
+  return t;
+}
+
+// An op that resized an argument (out=, resize_ under a composite) resized the alias: the device tensor follows.
+void follow_resize(const at::Tensor& host, const at::Tensor& original, int device) {
+  c10::TensorImpl* impl = original.unsafeGetTensorImpl();
+  if (!host.storage().unsafeGetStorageImpl()->data_ptr().get_context()) return;
+  const bool moved = host.storage().data() != original.storage().data();
+  if (moved) {
+    c10::StorageImpl* storage = original.storage().unsafeGetStorageImpl();
+    storage->set_data_ptr_noswap(adopt(host.storage(), device));
+    storage->set_nbytes(host.storage().nbytes());
+  }
+  if (host.sizes() != original.sizes() || host.strides() != original.strides()) {
+    impl->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
+  }
+}
+
+}  // namespace
+
+BackendOnlyGuard::BackendOnlyGuard() : guard(c10::impl::tls_local_dispatch_key_set().included_ - excluded_keys(),
+                                             c10::impl::tls_local_dispatch_key_set().excluded_ | excluded_keys()) {}
+
+at::Tensor host_alias(const at::Tensor& t) {
+  c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+  c10::intrusive_ptr<c10::StorageImpl> keep = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
+  c10::DataPtr data(storage->_mutable_data_ptr_no_checks().mutable_get(), keep.release(), &drop_storage, c10::Device(c10::kCPU));
+  at::Tensor alias = cpu_tensor(std::move(data), storage->nbytes(), t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
+  if (t.is_conj()) alias._set_conj(true);
+  if (t.is_neg()) alias._set_neg(true);
+  if (t.unsafeGetTensorImpl()->is_wrapped_number()) alias.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return alias;
+}
+
+void run_host_call(Recorder& recorder, Window& window, const Node& node) {
+  const HostCall& call = *node.host;
+  const OpVariant& variant = *call.variant;
+  torch::jit::Stack stack = call.stack;
+  for (const auto& ref : call.tensors) {
+    at::Tensor alias = borrowed_alias(window, window.operands[node.operands + ref.operand]);
+    if (ref.element < 0) {
+      stack[ref.arg] = std::move(alias);
+    } else if (stack[ref.arg].isOptionalTensorList()) {
+      stack[ref.arg].toOptionalTensorList().set(ref.element, std::move(alias));
+    } else {
+      stack[ref.arg].toTensorList().set(ref.element, std::move(alias));
+    }
+  }
+  const BackendOnlyGuard guard;
+  const Operand* outputs = window.operands.data() + node.operands + node.n_in;
+  if (variant.kind == VariantKind::kInPlace) {
+    variant.handle.callBoxed(stack);  // writes through the alias
+    return;
+  }
+  if (variant.out) {
+    for (int k = 0; k < node.n_out; ++k) stack.push_back(borrowed_alias(window, outputs[k]));
+    variant.out->callBoxed(stack);
+    return;
+  }
+  variant.handle.callBoxed(stack);
+  int k = 0;
+  for (auto& v : stack) {
+    at::Tensor result = std::move(v).toTensor();
+    if (!result.defined()) continue;
+    deliver(recorder, window, outputs[k++], result);
+  }
+}
+
+int device_of(const torch::jit::Stack& stack, size_t n) {
+  for (size_t i = stack.size() - n; i < stack.size(); ++i) {
+    const auto& v = stack[i];
+    if (v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == kNeuron) return v.toTensor().device().index();
+    if (v.isTensorList()) {
+      for (const at::Tensor& e : v.toTensorVector()) {
+        if (e.defined() && e.device().type() == kNeuron) return e.device().index();
+      }
+    }
+    if (v.isDevice() && v.toDevice().type() == kNeuron && v.toDevice().has_index()) return v.toDevice().index();
+  }
+  return current_device();
+}
+
+void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause) {
+  Recorder& r = recorder(device);
+  r.flush(cause);
+  const auto& schema = op.schema();
+  const size_t n = schema.arguments().size();
+  const size_t first = stack->size() - n;
+  std::vector<std::pair<at::Tensor, at::Tensor>> aliases;  // (host, original)
+  for (size_t i = 0; i < n; ++i) {
+    c10::IValue& v = (*stack)[first + i];
+    if (v.isTensor()) {
+      const at::Tensor original = v.toTensor();
+      v = to_host(original, device);
+      if (original.defined()) aliases.emplace_back(v.toTensor(), original);
+    } else if (v.isTensorList()) {
+      const auto originals = v.toTensorVector();
+      v = to_host(v, device);
+      const auto hosts = v.toTensorVector();
+      for (size_t k = 0; k < hosts.size(); ++k) {
+        if (originals[k].defined()) aliases.emplace_back(hosts[k], originals[k]);
+      }
+    } else {
+      v = to_host(v, device);
+    }
+  }
+  {
+    GilFreeLock execution(r.execution_mutex());
+    const BackendOnlyGuard guard;
+    op.callBoxed(stack);
+  }
+  for (const auto& [host, original] : aliases) {
+    if (original.device().type() == kNeuron) follow_resize(host, original, device);
+  }
+  for (auto& v : *stack) {
+    if (v.isTensor()) {
+      v = to_device(v.toTensor(), aliases, device);
+    } else if (v.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& e : v.toTensorVector()) list.push_back(to_device(e, aliases, device));
+      v = std::move(list);
+    }
+  }
+}
+
+}  // namespace neuron

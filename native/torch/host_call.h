@@ -1,0 +1,30 @@
+// Running ATen's CPU kernels on device memory, without copies.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "recorder.h"
+
+namespace neuron {
+
+// Dispatches straight to backend kernels: no autograd, no autocast, no Python modes, whatever the caller has active.
+struct BackendOnlyGuard {
+  BackendOnlyGuard();
+  c10::impl::ForceDispatchKeyGuard guard;
+};
+
+// A CPU tensor over the memory of a device tensor; it keeps the device storage alive. The caller must have run the window.
+at::Tensor host_alias(const at::Tensor& t);
+
+// Runs a recorded host op. Its results go to the memory, or become the memory, of the node's outputs.
+void run_host_call(Recorder& recorder, Window& window, const Node& node);
+
+// Runs the window, then an op on the host at once, replacing the arguments on `stack` by its results as device tensors.
+void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause);
+
+// The device of the first device tensor among the arguments, or the current device.
+int device_of(const torch::jit::Stack& stack, size_t n);
+
+}  // namespace neuron

@@ -1,0 +1,152 @@
+#include "infer.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ScalarOps.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <cstring>
+
+#include "device.h"
+#include "hash.h"
+#include "host_call.h"
+
+namespace neuron {
+namespace {
+
+constexpr size_t kMaxEntries = 1 << 14;
+
+void key_tensor(std::vector<uint64_t>& key, const at::Tensor& t) {
+  if (!t.defined()) return key.push_back('U');
+  key.push_back('T' | static_cast<uint64_t>(t.dim()) << 8 | static_cast<uint64_t>(t.scalar_type()) << 16 |
+                static_cast<uint64_t>(t.unsafeGetTensorImpl()->is_wrapped_number()) << 24 |
+                static_cast<uint64_t>(t.device().type()) << 32);
+  for (int64_t s : t.sizes()) key.push_back(static_cast<uint64_t>(s));
+  for (int64_t s : t.strides()) key.push_back(static_cast<uint64_t>(s));
+}
+
+// A number's kind matters to promotion. Its value matters to a shape only when it is an int or float argument of a host
+// op (dims, sizes); the operands of compiled ops are runtime values.
+void key_value(std::vector<uint64_t>& key, const c10::IValue& v, bool number) {
+  if (v.isTensor()) {
+    key_tensor(key, v.toTensor());
+  } else if (v.isNone()) {
+    key.push_back('N');
+  } else if (v.isBool()) {
+    key.push_back(number ? 'b' : 'B' + (static_cast<uint64_t>(v.toBool()) << 8));
+  } else if (v.isInt()) {
+    key.push_back('I');
+    if (!number) key.push_back(static_cast<uint64_t>(v.toInt()));
+  } else if (v.isDouble()) {
+    key.push_back('D');
+    uint64_t bits;
+    const double d = v.toDouble();
+    std::memcpy(&bits, &d, sizeof bits);
+    if (!number) key.push_back(bits);
+  } else if (v.isString()) {
+    key.push_back('S');
+    key.push_back(hash_text(v.toStringRef()));
+  } else if (v.isList()) {
+    const auto list = v.toListRef();
+    key.push_back('L' | list.size() << 8);
+    for (const auto& e : list) key_value(key, e, false);
+  } else {
+    key.push_back('O');  // devices, generators, layouts: no influence on shapes
+  }
+}
+
+at::Tensor to_meta(const at::Tensor& t) {
+  if (!t.defined() || t.device().type() != kNeuron) return t;
+  at::Tensor m = at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
+  if (t.unsafeGetTensorImpl()->is_wrapped_number()) m.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return m;
+}
+
+c10::IValue to_meta(const c10::IValue& v) {
+  if (v.isTensor()) return to_meta(v.toTensor());
+  if (v.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const auto& e : v.toTensorList()) list.push_back(to_meta(static_cast<const at::Tensor&>(at::Tensor(e))));
+    return list;
+  }
+  if (v.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& e : v.toOptionalTensorVector()) {
+      list.push_back(e && e->defined() ? std::optional<at::Tensor>(to_meta(*e)) : std::nullopt);
+    }
+    return list;
+  }
+  if (v.isDevice() && v.toDevice().type() == kNeuron) return c10::Device(c10::kMeta);
+  if (v.isGenerator()) return c10::IValue();
+  return v;
+}
+
+ResultMeta describe(const at::Tensor& t) {
+  if (!t.defined()) return {};
+  return {true, t.scalar_type(), t.sizes().vec(), t.strides().vec()};
+}
+
+c10::ScalarType common_dtype(const OpVariant& variant, const torch::jit::Stack& stack) {
+  at::native::ResultTypeState state{};
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (!variant.promotes[i] || stack[i].isNone()) continue;
+    if (stack[i].isTensor()) {
+      if (stack[i].toTensor().defined()) state = at::native::update_result_type_state(stack[i].toTensor(), state);
+    } else {
+      at::Tensor scalar = at::scalar_tensor(stack[i].toScalar());
+      scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
+      state = at::native::update_result_type_state(scalar, state);
+    }
+  }
+  const c10::ScalarType common = at::native::result_type(state);
+  if (variant.row->is(kIntToFloat) && c10::isIntegralType(common, true)) {
+    return c10::typeMetaToScalarType(at::get_default_dtype());
+  }
+  return common;
+}
+
+}  // namespace
+
+const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack) {
+  thread_local ska::flat_hash_map<Hash128, Inference, Hash128Hasher> cache;
+  thread_local std::vector<uint64_t> key;
+  key.clear();
+  const bool numbers_are_values = variant.row->kind == OpKind::kMap;
+  key.push_back(reinterpret_cast<uint64_t>(&variant));
+  key.push_back(static_cast<uint64_t>(c10::typeMetaToScalarType(at::get_default_dtype())));
+  for (const auto& v : stack) key_value(key, v, numbers_are_values);
+  const Hash128 hash = hash_words(key.data(), key.size());
+  const auto hit = cache.find(hash);
+  if (hit != cache.end() && hit->second.key == key) return &hit->second;
+
+  Inference fresh;
+  fresh.key = key;
+  torch::jit::Stack meta;
+  meta.reserve(stack.size());
+  for (const auto& v : stack) meta.push_back(to_meta(v));
+  {
+    const BackendOnlyGuard guard;
+    try {
+      variant.functional->callBoxed(meta);
+    } catch (const c10::NotImplementedError&) {
+      return nullptr;
+    }
+  }
+  for (const auto& v : meta) {
+    if (v.isTensor()) {
+      fresh.results.push_back(describe(v.toTensor()));
+    } else {
+      return nullptr;  // lists of tensors: no row has them
+    }
+  }
+  if (variant.row->kind == OpKind::kMap) {
+    fresh.compute = variant.row->is(kBoolOperands) ? c10::kBool : common_dtype(variant, stack);
+  }
+  if (cache.size() >= kMaxEntries) cache.clear();
+  return &(cache[hash] = std::move(fresh));
+}
+
+}  // namespace neuron

@@ -1,0 +1,26 @@
+// Shapes, strides and dtypes of an op's results: torch's own meta kernels, behind a cache.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include "op_table.h"
+
+namespace neuron {
+
+struct ResultMeta {
+  bool defined = false;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  std::vector<int64_t> sizes, strides;
+};
+
+struct Inference {
+  std::vector<uint64_t> key;
+  std::vector<ResultMeta> results;
+  c10::ScalarType compute = c10::ScalarType::Undefined;  // common dtype of the promoting arguments
+};
+
+// Infers the results of a functional overload. `stack` holds its arguments. Throws torch's own error for wrong shapes,
+// dtypes or devices; null if torch has no meta kernel for the op. The reference is valid until the next call.
+const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack);
+
+}  // namespace neuron

@@ -1,0 +1,305 @@
+#include "map_kernels.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+
+#include "record_boxed.h"
+#include "recorder.h"
+
+namespace neuron {
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+using c10::ScalarType;
+
+bool is_neuron(const Tensor& t) { return t.key_set().has(c10::DispatchKey::PrivateUse1); }
+
+bool computes(const OpRow& row, ScalarType dtype) {
+  return row.supported >> static_cast<int>(dtype) & 1 && !(row.is(kIntToFloat) && c10::isIntegralType(dtype, true));
+}
+
+// A plain device tensor that the fast path takes: strided memory of a compiled dtype (bool has rules of its own).
+bool plain(const OpRow& row, const Tensor& t) {
+  return is_neuron(t) && t.scalar_type() != ScalarType::Bool && computes(row, t.scalar_type()) && t.dim() <= kMaxRank &&
+         t.has_storage() && !row.is(kBoolOperands);
+}
+
+bool dense(const Tensor& t) { return t.is_contiguous() || t.unsafeGetTensorImpl()->is_non_overlapping_and_dense_default(); }
+
+// Operands whose result is laid out like `a`: the same geometry, or `b` contiguous and broadcast along leading dims of `a`.
+bool follows(const Tensor& a, const Tensor& b) {
+  const auto as = a.sizes(), bs = b.sizes();
+  if (as == bs) return (a.is_contiguous() && b.is_contiguous()) || (a.strides() == b.strides() && dense(a));
+  if (bs.size() > as.size() || !a.is_contiguous() || !b.is_contiguous()) return false;
+  return as.slice(as.size() - bs.size()) == bs;
+}
+
+// A number operand: a wrapped Python number, or a 0-dim CPU tensor beside a tensor with dims (neither promotes within its
+// category).
+bool number_for(const Tensor& t, const Tensor& n) {
+  if (n.dim() != 0 || !n.device().is_cpu() || n.layout() != c10::kStrided) return false;
+  if (!n.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) return false;
+  const ScalarType kind = n.scalar_type();
+  if (c10::isFloatingType(t.scalar_type())) return c10::isFloatingType(kind) || c10::isIntegralType(kind, true);
+  return c10::isIntegralType(kind, true);
+}
+
+void record_number(Recording& r, const Tensor& n) {
+  const Scalar s = n.item();
+  if (s.isFloatingPoint()) r.scalar(s.toDouble());
+  else r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
+}
+
+void record_number(Recording& r, const Scalar& s) {
+  if (s.isFloatingPoint()) r.scalar(s.toDouble());
+  else r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
+}
+
+bool number_for(const Tensor& t, const Scalar& s) {
+  if (s.isComplex()) return false;
+  return c10::isFloatingType(t.scalar_type()) || s.isIntegral(true);
+}
+
+Tensor like(const Tensor& a, ScalarType dtype) {
+  const int device = a.device().index();
+  return a.is_contiguous() ? new_contiguous_tensor(a.sizes(), dtype, device)
+                           : new_tensor(a.sizes(), a.strides(), dtype, device);
+}
+
+bool one(const Scalar& s) { return s.isIntegral(true) ? s.toLong() == 1 : s.isFloatingPoint() && s.toDouble() == 1.0; }
+
+// In-place: `b` may share memory with `a` only as exactly the same view.
+bool safe_in_place(const Tensor& a, const Tensor& b) {
+  if (!dense(a)) return false;
+  if (a.storage().unsafeGetStorageImpl() != b.storage().unsafeGetStorageImpl()) return true;
+  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+class Kernel {
+ public:
+  explicit Kernel(const OpVariant& variant) : variant_(variant), row_(*variant.row) {}
+
+ protected:
+  template <typename... Args>
+  Tensor general(const Args&... args) const {
+    torch::jit::Stack stack{c10::IValue(args)...};
+    record_boxed(variant_, &stack);
+    return std::move(stack.back()).toTensor();
+  }
+  ScalarType result_dtype(ScalarType compute) const { return row_.is(kBoolResult) ? ScalarType::Bool : compute; }
+
+  // Records `out = op(inputs...)`; each input is put in by a callable, in schema order.
+  template <typename Inputs>
+  void record(const Tensor& out, bool fresh, ScalarType compute, const Inputs& inputs) const {
+    Recording r(recorder(out.device().index()), row_);
+    inputs(r);
+    r.output(out.unsafeGetTensorImpl(), fresh);
+    r.finish(compute, result_dtype(compute));
+  }
+
+  const OpVariant& variant_;
+  const OpRow& row_;
+};
+
+struct Unary final : Kernel {
+  using Kernel::Kernel;
+  Tensor operator()(const Tensor& self) const {
+    if (!plain(row_, self) || !dense(self)) return general(self);
+    const ScalarType dtype = self.scalar_type();
+    Tensor out = like(self, result_dtype(dtype));
+    record(out, true, dtype, [&](Recording& r) { r.input(self.unsafeGetTensorImpl()); });
+    return out;
+  }
+};
+
+struct UnaryInPlace final : Kernel {
+  using Kernel::Kernel;
+  Tensor& operator()(Tensor& self) const {
+    if (!plain(row_, self) || !dense(self) || row_.is(kBoolResult)) {
+      general(self);
+      return self;
+    }
+    record(self, false, self.scalar_type(), [&](Recording& r) { r.input(self.unsafeGetTensorImpl()); });
+    return self;
+  }
+};
+
+// Binary ops with and without alpha share their conditions; `Alpha` adds the number only when it is not one.
+template <bool kAlpha>
+struct BinaryBase : Kernel {
+  using Kernel::Kernel;
+
+  void alpha_arg(Recording& r, const Scalar* alpha) const {
+    if constexpr (kAlpha) {
+      if (one(*alpha)) r.absent();
+      else record_number(r, *alpha);
+    }
+  }
+  static bool alpha_ok(const Tensor& self, const Scalar* alpha) {
+    if constexpr (kAlpha) return number_for(self, *alpha) && !alpha->isBoolean();
+    return true;
+  }
+
+  bool functional(const Tensor& a, const Tensor& b, const Scalar* alpha, Tensor& out) const {
+    if (!plain(row_, a) || !alpha_ok(a, alpha)) return false;
+    const ScalarType dtype = a.scalar_type();
+    if (is_neuron(b)) {
+      if (b.scalar_type() != dtype || a.device() != b.device() || !follows(a, b)) return false;
+      out = like(a, result_dtype(dtype));
+      record(out, true, dtype, [&](Recording& r) {
+        r.input(a.unsafeGetTensorImpl());
+        r.input(b.unsafeGetTensorImpl());
+        alpha_arg(r, alpha);
+      });
+    } else {
+      if (!number_for(a, b) || !dense(a)) return false;
+      out = like(a, result_dtype(dtype));
+      record(out, true, dtype, [&](Recording& r) {
+        r.input(a.unsafeGetTensorImpl());
+        record_number(r, b);
+        alpha_arg(r, alpha);
+      });
+    }
+    return true;
+  }
+
+  bool in_place(const Tensor& a, const Tensor& b, const Scalar* alpha) const {
+    if (!plain(row_, a) || !alpha_ok(a, alpha) || row_.is(kBoolResult)) return false;
+    const ScalarType dtype = a.scalar_type();
+    if (is_neuron(b)) {
+      if (b.scalar_type() != dtype || a.device() != b.device() || !follows(a, b) || !safe_in_place(a, b)) return false;
+      record(a, false, dtype, [&](Recording& r) {
+        r.input(a.unsafeGetTensorImpl());
+        r.input(b.unsafeGetTensorImpl());
+        alpha_arg(r, alpha);
+      });
+    } else {
+      if (!number_for(a, b) || !dense(a)) return false;
+      record(a, false, dtype, [&](Recording& r) {
+        r.input(a.unsafeGetTensorImpl());
+        record_number(r, b);
+        alpha_arg(r, alpha);
+      });
+    }
+    return true;
+  }
+};
+
+struct Binary final : BinaryBase<false> {
+  using BinaryBase::BinaryBase;
+  Tensor operator()(const Tensor& a, const Tensor& b) const {
+    Tensor out;
+    return functional(a, b, nullptr, out) ? out : general(a, b);
+  }
+};
+
+struct BinaryInPlace final : BinaryBase<false> {
+  using BinaryBase::BinaryBase;
+  Tensor& operator()(Tensor& a, const Tensor& b) const {
+    if (!in_place(a, b, nullptr)) general(a, b);
+    return a;
+  }
+};
+
+struct BinaryAlpha final : BinaryBase<true> {
+  using BinaryBase::BinaryBase;
+  Tensor operator()(const Tensor& a, const Tensor& b, const Scalar& alpha) const {
+    Tensor out;
+    return functional(a, b, &alpha, out) ? out : general(a, b, alpha);
+  }
+};
+
+struct BinaryAlphaInPlace final : BinaryBase<true> {
+  using BinaryBase::BinaryBase;
+  Tensor& operator()(Tensor& a, const Tensor& b, const Scalar& alpha) const {
+    if (!in_place(a, b, &alpha)) general(a, b, alpha);
+    return a;
+  }
+};
+
+struct BinaryScalar final : Kernel {
+  using Kernel::Kernel;
+  Tensor operator()(const Tensor& self, const Scalar& other) const {
+    if (!plain(row_, self) || !dense(self) || !number_for(self, other)) return general(self, other);
+    const ScalarType dtype = self.scalar_type();
+    Tensor out = like(self, result_dtype(dtype));
+    record(out, true, dtype, [&](Recording& r) {
+      r.input(self.unsafeGetTensorImpl());
+      record_number(r, other);
+    });
+    return out;
+  }
+};
+
+struct BinaryScalarInPlace final : Kernel {
+  using Kernel::Kernel;
+  Tensor& operator()(Tensor& self, const Scalar& other) const {
+    if (!plain(row_, self) || !dense(self) || !number_for(self, other) || row_.is(kBoolResult)) {
+      general(self, other);
+      return self;
+    }
+    record(self, false, self.scalar_type(), [&](Recording& r) {
+      r.input(self.unsafeGetTensorImpl());
+      record_number(r, other);
+    });
+    return self;
+  }
+};
+
+// addcmul_, addcdiv_: the optimizers' ops.
+struct TernaryScalarInPlace final : Kernel {
+  using Kernel::Kernel;
+  Tensor& operator()(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value) const {
+    const bool fast = plain(row_, self) && plain(row_, a) && plain(row_, b) && a.scalar_type() == self.scalar_type() &&
+                      b.scalar_type() == self.scalar_type() && a.device() == self.device() && b.device() == self.device() &&
+                      follows(self, a) && follows(self, b) && safe_in_place(self, a) && safe_in_place(self, b) &&
+                      number_for(self, value);
+    if (!fast) {
+      general(self, a, b, value);
+      return self;
+    }
+    record(self, false, self.scalar_type(), [&](Recording& r) {
+      r.input(self.unsafeGetTensorImpl());
+      r.input(a.unsafeGetTensorImpl());
+      r.input(b.unsafeGetTensorImpl());
+      record_number(r, value);
+    });
+    return self;
+  }
+};
+
+template <typename T>
+torch::CppFunction make(const OpVariant& variant) {
+  return torch::CppFunction(T(variant));
+}
+
+std::string types_of(const c10::FunctionSchema& schema) {
+  std::string types;
+  for (const auto& arg : schema.arguments()) {
+    const std::string t = arg.type()->str();
+    types += t == "Tensor" ? 'T' : t == "Scalar" ? 'S' : '?';
+  }
+  return types;
+}
+
+}  // namespace
+
+std::optional<torch::CppFunction> unboxed_map_kernel(const OpVariant& variant) {
+  const std::string types = types_of(variant.handle.schema());
+  if (variant.kind == VariantKind::kFunctional) {
+    if (types == "T") return make<Unary>(variant);
+    if (types == "TT") return make<Binary>(variant);
+    if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "alpha") return make<BinaryAlpha>(variant);
+    if (types == "TS") return make<BinaryScalar>(variant);
+  } else if (variant.kind == VariantKind::kInPlace) {
+    if (types == "T") return make<UnaryInPlace>(variant);
+    if (types == "TT") return make<BinaryInPlace>(variant);
+    if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "alpha") return make<BinaryAlphaInPlace>(variant);
+    if (types == "TS") return make<BinaryScalarInPlace>(variant);
+    if (types == "TTTS") return make<TernaryScalarInPlace>(variant);
+  }
+  return std::nullopt;
+}
+
+}  // namespace neuron

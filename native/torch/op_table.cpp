@@ -1,0 +1,136 @@
+#include "op_table.h"
+
+#include <torch/library.h>
+
+#include <sstream>
+
+#include "hash.h"
+#include "map_kernels.h"
+#include "record_boxed.h"
+
+namespace neuron {
+namespace {
+
+struct TableLine {
+  OpKind kind;
+  const char* name;
+  uint32_t flags;
+  const char* overloads;
+};
+
+const TableLine kLines[] = {
+#define OP(kind, name, flags, overloads) {OpKind::k##kind, #name, flags, overloads},
+#include "op_rows.inc"
+#undef OP
+};
+
+constexpr const char* kKindNames[] = {"map", "reduction", "host", "host_now"};
+
+std::vector<OpTableEntry>& entries() {
+  static std::vector<OpTableEntry> v;
+  return v;
+}
+
+bool same_inputs(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
+  const auto inputs = [](const c10::FunctionSchema& s) {
+    std::vector<std::string> types;
+    for (const auto& arg : s.arguments()) {
+      if (!arg.is_out()) types.push_back(arg.type()->str() + " " + arg.name());
+    }
+    return types;
+  };
+  return inputs(a) == inputs(b);
+}
+
+// Which arguments take part in type promotion: tensors but conditions and masks, and numbers that are operands.
+std::vector<bool> promoting_arguments(const OpRow& row, const c10::FunctionSchema& schema) {
+  std::vector<bool> promotes;
+  for (const auto& arg : schema.arguments()) {
+    const std::string& n = arg.name();
+    const bool tensor = arg.type()->isSubtypeOf(*c10::OptionalType::ofTensor());
+    const bool operand = n == "other" || n == "exponent" || n == "self" || n == "min" || n == "max";
+    promotes.push_back(row.is(kSelfDtype) ? n == "self" || n == "self_or_result"
+                                          : (tensor && n != "condition" && n != "mask") || (!tensor && operand));
+  }
+  return promotes;
+}
+
+using SchemaIndex = std::multimap<std::string, c10::OperatorHandle>;
+
+SchemaIndex index_schemas() {
+  SchemaIndex index;
+  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    if (auto handle = c10::Dispatcher::singleton().findSchema(name)) index.emplace(name.name, *handle);
+  }
+  return index;
+}
+
+class Registrar {
+ public:
+  explicit Registrar(torch::Library& library) : library_(library), schemas_(index_schemas()) {}
+
+  void add(const TableLine& line) {
+    auto* row = new OpRow;  // rows and variants live as long as the kernels that point to them: for ever
+    row->name = line.name;
+    row->kind = line.kind;
+    row->flags = line.flags;
+    row->id = hash_text(std::string(kKindNames[static_cast<int>(line.kind)]) + " " + line.name);
+    std::istringstream overloads(line.overloads);
+    std::string overload;
+    while (overloads >> overload) add_overload(*row, overload == "-" ? "" : overload);
+  }
+
+ private:
+  void add_overload(const OpRow& row, const std::string& overload) {
+    const auto handle = c10::Dispatcher::singleton().findSchema({"aten::" + row.name, overload});
+    TORCH_CHECK(handle, "op table: aten::", row.name, ".", overload, " does not exist in this version of torch");
+    if (row.name.back() == '_') return add_variant(row, VariantKind::kInPlace, *handle, std::nullopt, std::nullopt);
+    std::optional<c10::OperatorHandle> out;
+    const auto [first, last] = schemas_.equal_range("aten::" + row.name);
+    for (auto it = first; it != last; ++it) {
+      if (it->second.schema().is_mutable() && same_inputs(it->second.schema(), handle->schema())) out = it->second;
+    }
+    const bool native_out = row.is(kNativeOut);
+    add_variant(row, VariantKind::kFunctional, *handle, *handle, native_out ? out : std::nullopt);
+    // Composite out= kernels of host ops call the functional op and copy: good enough, and they resize.
+    if (out && (row.kind == OpKind::kMap || row.kind == OpKind::kReduction)) {
+      add_variant(row, VariantKind::kOut, *out, *handle, std::nullopt);
+    }
+    if (row.kind != OpKind::kMap && row.kind != OpKind::kHost) return;
+    const auto [f, l] = schemas_.equal_range("aten::" + row.name + "_");
+    for (auto it = f; it != l; ++it) {
+      if (same_inputs(it->second.schema(), handle->schema())) {
+        add_variant(row, VariantKind::kInPlace, it->second, *handle, std::nullopt);
+      }
+    }
+  }
+
+  void add_variant(const OpRow& row, VariantKind kind, const c10::OperatorHandle& handle,
+                   std::optional<c10::OperatorHandle> functional, std::optional<c10::OperatorHandle> out) {
+    // Composite ops reach us as the ops they are made of; a kernel here would hide their autograd formula.
+    if (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return;
+    auto* variant = new OpVariant{&row, kind, handle, functional, out, {}};
+    variant->promotes = promoting_arguments(row, functional ? functional->schema() : handle.schema());
+    const std::string name = c10::toString(handle.operator_name());
+    auto kernel = row.kind == OpKind::kMap ? unboxed_map_kernel(*variant) : std::nullopt;
+    if (!kernel) kernel = torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(*variant));
+    library_.impl(name.c_str(), std::move(*kernel));
+    entries().push_back({row.name, kKindNames[static_cast<int>(row.kind)], name});
+  }
+
+  torch::Library& library_;
+  SchemaIndex schemas_;
+};
+
+}  // namespace
+
+const std::vector<OpTableEntry>& op_table_entries() { return entries(); }
+
+void register_op_table() {
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  Registrar registrar(library);
+  for (const TableLine& line : kLines) registrar.add(line);
+}
+
+}  // namespace neuron

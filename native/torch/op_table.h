@@ -1,0 +1,66 @@
+// The op table: one row a traced op. What an op computes lives in adaptive/compiler/semantics; this says how it records.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace neuron {
+
+enum class OpKind : uint8_t {
+  kMap,        // pointwise: compiled, fused
+  kReduction,  // compiled, pointwise neighbours fused into it
+  kHost,       // ATen's CPU kernel is the best kernel; a node of the window
+  kHostNow,    // ATen's CPU kernel, result shape depends on the data: runs the window first
+};
+
+enum OpFlags : uint32_t {
+  kBoolResult = 1 << 0,    // result is bool whatever the operands
+  kIntToFloat = 1 << 1,    // integers compute in the default float dtype
+  kBoolOperands = 1 << 2,  // operands are read as bool
+  kSelfDtype = 1 << 3,     // computes in the dtype of `self`, other operands do not promote
+  kIndexResult = 1 << 4,   // result is int64
+  kIntSum = 1 << 5,        // integers accumulate in int64
+  kNativeOut = 1 << 6,     // host op with a true out= kernel: writes device memory directly
+  kRandom = 1 << 7,        // draws from a generator: keeps its order among random ops
+};
+
+struct OpRow {
+  std::string name;  // ATen base name, the name semantics knows
+  OpKind kind;
+  uint32_t flags = 0;
+  uint64_t id = 0;  // hash of kind and name; stable across processes
+  // Compute dtypes the compiler has this op for, one bit a dtype; asked once each (compiler_supports).
+  mutable uint32_t supported = 0, asked = 0;
+  bool is(OpFlags f) const { return flags & f; }
+};
+
+// How a schema gives its result.
+enum class VariantKind : uint8_t { kFunctional, kInPlace, kOut };
+
+// One registered schema of a row.
+struct OpVariant {
+  const OpRow* row;
+  VariantKind kind;
+  c10::OperatorHandle handle;                     // this overload
+  std::optional<c10::OperatorHandle> functional;  // its functional overload: what shapes and dtypes are inferred with
+  std::optional<c10::OperatorHandle> out;         // its out= overload, for kNativeOut
+  std::vector<bool> promotes;                     // per argument: takes part in type promotion
+};
+
+// Whether the compiler can compute the row in this dtype; if not, the op runs on the host.
+bool compiler_supports(const OpRow& row, c10::ScalarType compute);
+
+// Registers kernels for every row on PrivateUse1. Called when the extension is loaded.
+void register_op_table();
+
+// (row name, kind, schemas registered), for tests and documentation.
+struct OpTableEntry {
+  std::string name, kind, schema;
+};
+const std::vector<OpTableEntry>& op_table_entries();
+
+}  // namespace neuron

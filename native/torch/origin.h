@@ -1,0 +1,25 @@
+// Origins: the user's source line of a recorded op.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace neuron {
+
+struct Origin {
+  std::string file;
+  int line;
+  std::string function;
+};
+
+// The innermost Python frame of this thread outside torch and this package, or null. Takes the GIL. The result lives for
+// the rest of the process; each line is stored once.
+const Origin* capture_origin();
+
+// "file.py:12, in f" with the source text when the file can be read; empty for null.
+std::string describe(const Origin* origin);
+
+// Folders whose frames are never the user's.
+void set_library_folders(std::vector<std::string> folders);
+
+}  // namespace neuron

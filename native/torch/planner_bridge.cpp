@@ -1,0 +1,167 @@
+#include "planner_bridge.h"
+
+#include "origin.h"
+#include "recorder.h"
+
+namespace py = pybind11;
+
+namespace neuron {
+namespace {
+
+// Never destroyed: a planner may be asked while the interpreter shuts down.
+py::object& planner() {
+  static auto* object = new py::object;
+  return *object;
+}
+
+const char* dtype_name(c10::ScalarType t) {
+  using S = c10::ScalarType;
+  switch (t) {
+    case S::Bool: return "bool";
+    case S::Byte: return "u8";
+    case S::Char: return "i8";
+    case S::Short: return "i16";
+    case S::Int: return "i32";
+    case S::Long: return "i64";
+    case S::Half: return "f16";
+    case S::BFloat16: return "bf16";
+    case S::Float: return "f32";
+    case S::Double: return "f64";
+    default: return "other";
+  }
+}
+
+py::list strings_of(uint64_t args) {
+  py::list kinds;
+  for (; args & 15; args >>= 4) kinds.append("_xfi-"[args & 15]);
+  return kinds;
+}
+
+// The trace as Python sees it (adaptive/trace.py): everything that is in the signature, and the origins.
+py::dict describe_trace(const Encoder& encoder, const Window& window, size_t begin, size_t end, const std::vector<uint8_t>* live) {
+  static constexpr const char* kKinds[] = {"map", "reduction", "host", "host_now"};
+  py::list nodes;
+  size_t operand = 0;
+  const uint32_t first_operand = window.nodes[begin].operands, first_scalar = window.nodes[begin].scalars;
+  for (size_t i = begin; i < end; ++i) {
+    const Node& n = window.nodes[i];
+    py::list ins, outs, scalars, attrs;
+    for (int k = 0; k < n.n_in; ++k) ins.append(py::make_tuple(n.operands - first_operand + k, encoder.operand_geometry()[operand++]));
+    for (int k = 0; k < n.n_out; ++k) {
+      outs.append(py::make_tuple(n.operands - first_operand + n.n_in + k, encoder.operand_geometry()[operand++]));
+    }
+    for (int k = 0; k < n.n_scalars; ++k) scalars.append(n.scalars - first_scalar + k);
+    for (int k = 0; k < n.n_attrs; ++k) {
+      const Attr& a = window.attrs[n.attrs + k];
+      if (a.text) attrs.append(*a.text);
+      else attrs.append(a.value);
+    }
+    py::dict node;
+    node["op"] = n.row->name;
+    node["kind"] = kKinds[static_cast<int>(n.row->kind)];
+    node["random"] = n.row->is(kRandom);
+    node["args"] = strings_of(n.args);
+    node["inputs"] = ins;
+    node["outputs"] = outs;
+    node["scalars"] = scalars;
+    node["attrs"] = attrs;
+    node["compute"] = dtype_name(n.compute);
+    node["result"] = dtype_name(n.result);
+    nodes.append(node);
+  }
+  py::list geometries;
+  for (const Geometry& g : encoder.geometries()) {
+    geometries.append(py::make_tuple(g.slot, g.shape, dtype_name(g.dtype), g.contiguous,
+                                     py::bytes(reinterpret_cast<const char*>(g.codes), g.ndim)));
+  }
+  py::list live_slots;
+  for (uint32_t s : encoder.slots()) live_slots.append(live ? bool((*live)[s]) : true);
+  const Hash128 hash = encoder.hash();
+  py::dict trace;
+  trace["nodes"] = nodes;
+  trace["geometries"] = geometries;
+  trace["live"] = live_slots;
+  trace["signature"] = py::make_tuple(hash.lo, hash.hi);
+  trace["words"] = py::bytes(reinterpret_cast<const char*>(encoder.words().data()), encoder.words().size() * sizeof(uint64_t));
+  return trace;
+}
+
+Launch parse_launch(const py::dict& d) {
+  Launch launch;
+  launch.fn = reinterpret_cast<nrtx_kernel_fn>(d["address"].cast<uintptr_t>());
+  const auto kind = d["kind"].cast<std::string>();
+  launch.kind = kind == "map" ? KernelKind::kMap : kind == "inner" ? KernelKind::kInner : KernelKind::kOuter;
+  launch.n_reduced = d["reduced"].cast<uint8_t>();
+  launch.iteration = d["iteration"].cast<uint32_t>();
+  launch.loop_dims = d["loop_dims"].cast<std::vector<std::vector<uint8_t>>>();
+  TORCH_CHECK(launch.loop_dims.size() <= kMaxLoopDims, "plan: too many loop dims");
+  for (const auto& item : d["accesses"]) {
+    const auto [operand, dims] = item.cast<std::pair<uint32_t, std::vector<int>>>();
+    AccessSource a{};
+    a.operand = operand;
+    TORCH_CHECK(dims.size() == launch.loop_dims.size(), "plan: access has the wrong number of dims");
+    for (size_t k = 0; k < dims.size(); ++k) a.dims[k] = static_cast<int8_t>(dims[k]);
+    launch.accesses.push_back(a);
+  }
+  launch.scalars = d["scalars"].cast<std::vector<uint32_t>>();
+  TORCH_CHECK(launch.accesses.size() <= kMaxAccesses && launch.scalars.size() <= kMaxScalars, "plan: kernel too wide");
+  launch.acc_bytes = d["acc_bytes"].cast<int64_t>();
+  launch.block = d["block"].cast<int64_t>();
+  launch.nodes = d["nodes"].cast<std::vector<uint32_t>>();
+  launch.n_ops = d["ops"].cast<uint32_t>();
+  return launch;
+}
+
+std::shared_ptr<Plan> parse_plan(const py::object& object, const Encoder& encoder) {
+  if (object.is_none()) return nullptr;
+  auto plan = std::make_shared<Plan>();
+  plan->words = encoder.words();
+  for (const auto& item : object) {
+    Step step;
+    if (py::isinstance<py::int_>(item)) step.host_node = item.cast<int32_t>();
+    else step.launch = parse_launch(py::reinterpret_borrow<py::dict>(item));
+    plan->steps.push_back(std::move(step));
+  }
+  return plan;
+}
+
+std::shared_ptr<Plan> ask_planner(const Encoder& encoder, const Window& window, size_t begin, size_t end,
+                                  const std::vector<uint8_t>* live, uint32_t seen) {
+  py::gil_scoped_acquire gil;
+  const py::dict trace = describe_trace(encoder, window, begin, end, live);
+  return parse_plan(live ? planner().attr("plan_window")(trace, seen) : planner().attr("plan_op")(trace), encoder);
+}
+
+bool known_plan(Hash128 hash) {
+  static const auto* known = [] {
+    py::gil_scoped_acquire gil;
+    auto* set = new ska::flat_hash_map<Hash128, bool, Hash128Hasher>;
+    for (const auto& [lo, hi] : planner().attr("known_plans")().cast<std::vector<std::pair<uint64_t, uint64_t>>>()) {
+      set->emplace(Hash128{lo, hi}, true);
+    }
+    return set;
+  }();
+  return !known->empty() && known->count(hash) != 0;
+}
+
+}  // namespace
+
+bool compiler_supports(const OpRow& row, c10::ScalarType compute) {
+  const uint32_t bit = uint32_t{1} << static_cast<int>(compute);
+  if (!(row.asked & bit)) {
+    py::gil_scoped_acquire gil;
+    if (planner().attr("supports")(row.name, row.kind == OpKind::kMap ? "map" : "reduction", dtype_name(compute)).cast<bool>()) {
+      row.supported |= bit;
+    }
+    row.asked |= bit;
+  }
+  return row.supported & bit;
+}
+
+void set_planner(py::object object) {
+  planner() = std::move(object);
+  planner_bridge().plan = &ask_planner;
+  planner_bridge().known = &known_plan;
+}
+
+}  // namespace neuron

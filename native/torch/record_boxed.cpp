@@ -1,0 +1,354 @@
+#include "record_boxed.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+
+#include <bit>
+#include <cmath>
+
+#include "fallback.h"
+#include "generator.h"
+#include "host_call.h"
+#include "infer.h"
+#include "recorder.h"
+
+namespace neuron {
+namespace {
+
+using c10::IValue;
+using c10::ScalarType;
+
+bool compiled_dtype(ScalarType t) {
+  switch (t) {
+    case ScalarType::Bool: case ScalarType::Byte: case ScalarType::Char: case ScalarType::Short: case ScalarType::Int:
+    case ScalarType::Long: case ScalarType::Half: case ScalarType::BFloat16: case ScalarType::Float: case ScalarType::Double:
+      return true;
+    default:
+      return false;
+  }
+}
+
+ScalarType accumulator(ScalarType t) {
+  return t == ScalarType::Half || t == ScalarType::BFloat16 ? ScalarType::Float : t;
+}
+
+bool is_number_tensor(const at::Tensor& t) { return t.dim() == 0 && t.device().is_cpu() && t.layout() == c10::kStrided; }
+
+// Checks the devices of an op's tensors and returns the device to record on.
+class Devices {
+ public:
+  void see(const at::Tensor& t, bool numbers_allowed) {
+    if (!t.defined()) return;
+    if (t.device().type() != kNeuron) {
+      if (!(numbers_allowed && is_number_tensor(t))) other_ = t.device();
+      return;
+    }
+    if (device_ < 0) device_ = t.device().index();
+    else if (device_ != t.device().index()) other_ = t.device();
+    if (t.dim() > kMaxRank || t.layout() != c10::kStrided || t.is_conj() || t.is_neg()) recordable_ = false;
+    if (!compiled_dtype(t.scalar_type())) compiled_ = false;
+  }
+  void check() const {
+    TORCH_CHECK(!other_ || device_ < 0, "Expected all tensors to be on the same device, but found at least two devices, neuron:",
+                device_, " and ", other_->str(), "!");
+  }
+  int device() const { return device_ < 0 ? current_device() : device_; }
+  bool recordable() const { return recordable_ && device_ >= 0; }
+  bool compiled() const { return compiled_; }
+
+ private:
+  int device_ = -1;
+  bool recordable_ = true, compiled_ = true;
+  std::optional<c10::Device> other_;
+};
+
+template <typename F>
+void for_each_tensor(const IValue& v, const F& f) {
+  if (v.isTensor()) {
+    f(v.toTensor());
+  } else if (v.isTensorList()) {
+    for (const at::Tensor& t : v.toTensorVector()) f(t);
+  } else if (v.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
+      if (t) f(*t);
+    }
+  }
+}
+
+void check_cast(ScalarType from, ScalarType to) {
+  TORCH_CHECK(c10::canCast(from, to), "result type ", c10::toString(from), " can't be cast to the desired output type ",
+              c10::toString(to));
+}
+
+// The tensor an in-place or out= op writes: checked, resized, and safe against its inputs.
+void prepare_written(const OpVariant& variant, const at::Tensor& out, const ResultMeta& result, const torch::jit::Stack& inputs) {
+  if (variant.kind == VariantKind::kInPlace) {
+    TORCH_CHECK(out.sizes() == c10::IntArrayRef(result.sizes), "output with shape ", out.sizes(),
+                " doesn't match the broadcast shape ", c10::IntArrayRef(result.sizes));
+  } else {
+    at::native::resize_output(out, result.sizes);
+  }
+  check_cast(result.dtype, out.scalar_type());
+  at::assert_no_internal_overlap(out);
+  for (const auto& v : inputs) {
+    for_each_tensor(v, [&](const at::Tensor& t) {
+      if (t.defined() && t.device().type() == kNeuron && !t.is_same(out)) at::assert_no_partial_overlap(out, t);
+    });
+  }
+}
+
+at::Tensor fresh_result(const ResultMeta& meta, int device) { return new_tensor(meta.sizes, meta.strides, meta.dtype, device); }
+
+void record_scalar(Recording& r, const IValue& v) {
+  if (v.isDouble()) r.scalar(v.toDouble());
+  else if (v.isBool()) r.scalar(int64_t{v.toBool()});
+  else r.scalar(v.toInt());
+}
+
+void record_number_tensor(Recording& r, const at::Tensor& t) {
+  const at::Scalar s = t.item();
+  if (s.isFloatingPoint()) r.scalar(s.toDouble());
+  else r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
+}
+
+bool complex_number(const IValue& v) {
+  return v.isComplexDouble() || (v.isTensor() && v.toTensor().defined() && is_number_tensor(v.toTensor()) &&
+                                 c10::isComplexType(v.toTensor().scalar_type()));
+}
+
+// ---- map -------------------------------------------------------------------------------------------------------------------
+
+at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written, const Inference& inference,
+                      int device) {
+  const OpRow& row = *variant.row;
+  const ResultMeta& result = inference.results[0];
+  at::Tensor out = written;
+  if (out.defined()) prepare_written(variant, out, result, args);
+  else out = fresh_result(result, device);
+  const auto& schema = variant.functional->schema();
+  Recording r(recorder(device), row);
+  for (size_t i = 0; i < args.size(); ++i) {
+    const IValue& v = args[i];
+    const bool number = schema.arguments()[i].type()->kind() == c10::TypeKind::NumberType ||
+                        schema.arguments()[i].type()->isSubtypeOf(*c10::OptionalType::create(c10::NumberType::get()));
+    if (v.isTensor() && v.toTensor().defined()) {
+      if (v.toTensor().device().type() == kNeuron) r.input(v.toTensor().unsafeGetTensorImpl());
+      else record_number_tensor(r, v.toTensor());
+    } else if (v.isTensor()) {
+      r.absent();
+    } else if (v.isString()) {
+      r.attr(v.toStringRef());
+    } else if (number && v.isNone()) {
+      r.absent();
+    } else if (number) {
+      record_scalar(r, v);
+    } else if (v.isNone()) {
+      r.attr(std::string("none"));  // an absent rounding mode
+    } else if (v.isBool()) {
+      r.attr(int64_t{v.toBool()});
+    } else {
+      r.attr(v.toInt());
+    }
+  }
+  r.output(out.unsafeGetTensorImpl(), !written.defined());
+  r.finish(inference.compute, row.is(kBoolResult) ? ScalarType::Bool : inference.compute);
+  return out;
+}
+
+// ---- reductions ------------------------------------------------------------------------------------------------------------
+
+at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
+                            const Inference& inference, int device) {
+  const OpRow& row = *variant.row;
+  const ResultMeta& result = inference.results[0];
+  const at::Tensor self = args[0].toTensor();
+  uint64_t mask = self.dim() == 0 ? 0 : (uint64_t{1} << self.dim()) - 1;
+  bool keepdim = false;
+  double ord = 2;
+  const auto& arguments = variant.functional->schema().arguments();
+  for (size_t i = 1; i < args.size(); ++i) {
+    const std::string& name = arguments[i].name();
+    if (name == "keepdim") keepdim = args[i].toBool();
+    if (name == "ord") ord = args[i].toScalar().toDouble();
+    if (name != "dim" || args[i].isNone()) continue;
+    if (args[i].isInt()) {
+      mask = self.dim() == 0 ? 0 : uint64_t{1} << c10::maybe_wrap_dim(args[i].toInt(), self.dim());
+    } else if (const auto dims = args[i].toDimVector(); !dims.empty()) {
+      mask = at::dim_list_to_bitset(dims, self.dim()).to_ulong();
+      if (self.dim() == 0) mask = 0;
+    } else if (row.name == "any" || row.name == "all") {
+      mask = 0;  // an empty list of dims reduces nothing here
+    }
+  }
+  int64_t count = 1;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (mask >> d & 1) count *= self.size(d);
+  }
+  at::Tensor out = written;
+  if (out.defined()) prepare_written(variant, out, result, args);
+  else out = fresh_result(result, device);
+  // sum(dtype=...) sums in the dtype asked for; min and max compare in the input's own.
+  ScalarType compute = row.is(kSelfDtype) ? self.scalar_type() : row.is(kBoolOperands) ? ScalarType::Bool : accumulator(result.dtype);
+  Recording r(recorder(device), row);
+  r.input(self.unsafeGetTensorImpl());
+  if (row.name == "mean") r.scalar(count);
+  r.attr(static_cast<int64_t>(mask));
+  r.attr(int64_t{keepdim});
+  if (row.name == "linalg_vector_norm") {
+    const bool named = ord == 0 || ord == 1 || ord == 2 || std::isinf(ord);
+    r.attr(std::string(!named ? "p" : ord == 0 ? "0" : ord == 1 ? "1" : ord == 2 ? "2" : ord > 0 ? "inf" : "-inf"));
+    if (!named) r.scalar(ord);
+  }
+  r.output(out.unsafeGetTensorImpl(), !written.defined());
+  r.finish(compute, result.dtype);
+  return out;
+}
+
+// ---- host ------------------------------------------------------------------------------------------------------------------
+
+// Takes the tensors out of an op's arguments: operands of the node, and places to put aliases in when it runs.
+std::unique_ptr<HostCall> take_arguments(const OpVariant& variant, torch::jit::Stack& args, Recording& r, int device) {
+  auto call = std::make_unique<HostCall>();
+  call->variant = &variant;
+  for (uint32_t i = 0; i < args.size(); ++i) {
+    IValue& v = args[i];
+    const auto take = [&](const at::Tensor& t, int32_t element) {
+      call->tensors.push_back({i, element, r.host_input(t.unsafeGetTensorImpl())});
+    };
+    if (v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == kNeuron) {
+      take(v.toTensor(), -1);
+      call->stack.emplace_back();
+    } else if (v.isTensorList()) {
+      c10::List<at::Tensor> list;
+      int32_t k = 0;
+      for (const at::Tensor& t : v.toTensorVector()) {
+        if (t.device().type() == kNeuron) take(t, k);
+        list.push_back(t.device().type() == kNeuron ? at::Tensor() : t);
+        ++k;
+      }
+      call->stack.emplace_back(std::move(list));
+    } else if (v.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      int32_t k = 0;
+      for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
+        const bool ours = t && t->defined() && t->device().type() == kNeuron;
+        if (ours) take(*t, k);
+        list.push_back(ours ? std::nullopt : t);
+        ++k;
+      }
+      call->stack.emplace_back(std::move(list));
+    } else if (v.isTensor() && v.toTensor().defined() && is_number_tensor(v.toTensor())) {
+      call->stack.emplace_back(v.toTensor().clone());  // host inputs are read at the call
+    } else if (v.isGenerator()) {
+      call->stack.emplace_back(host_generator(v.toGenerator(), device));
+    } else {
+      call->stack.push_back(v);
+    }
+  }
+  if (variant.row->is(kRandom)) {
+    const auto& arguments = variant.handle.schema().arguments();
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (arguments[i].name() == "generator" && args[i].isNone()) call->stack[i] = host_generator(std::nullopt, device);
+    }
+  }
+  return call;
+}
+
+void record_host(const OpVariant& variant, torch::jit::Stack& args, const Inference* inference, int device,
+                 torch::jit::Stack* results) {
+  const bool in_place = variant.kind == VariantKind::kInPlace;
+  std::vector<at::Tensor> outs;
+  if (in_place) {
+    at::assert_no_internal_overlap(args[0].toTensor());
+    outs.push_back(args[0].toTensor());
+  } else {
+    for (const ResultMeta& m : inference->results) outs.push_back(m.defined ? fresh_result(m, device) : at::Tensor());
+  }
+  Recording r(recorder(device), *variant.row);
+  auto call = take_arguments(variant, args, r, device);
+  ScalarType dtype = ScalarType::Float;
+  for (const at::Tensor& out : outs) {
+    if (!out.defined()) continue;
+    r.output(out.unsafeGetTensorImpl(), !in_place);
+    dtype = out.scalar_type();
+  }
+  r.host(std::move(call));
+  r.finish(dtype, dtype);
+  for (at::Tensor& out : outs) results->emplace_back(std::move(out));
+}
+
+// Indexing with masks: the result's shape, or the number of elements written, is in the data.
+bool data_dependent(const OpVariant& variant, const torch::jit::Stack& args) {
+  if (variant.row->kind == OpKind::kHostNow) return true;
+  bool masks = false;
+  for (const auto& v : args) {
+    if (!v.isOptionalTensorList()) continue;
+    for_each_tensor(v, [&](const at::Tensor& t) {
+      masks |= t.defined() && (t.scalar_type() == ScalarType::Bool || t.scalar_type() == ScalarType::Byte);
+    });
+  }
+  return masks;
+}
+
+}  // namespace
+
+void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
+  const OpRow& row = *variant.row;
+  const auto& schema = variant.handle.schema();
+  const size_t n = schema.arguments().size();
+  const bool compiled_kind = row.kind == OpKind::kMap || row.kind == OpKind::kReduction;
+
+  Devices devices;
+  bool complex = false;
+  for (size_t i = stack->size() - n; i < stack->size(); ++i) {
+    const IValue& v = (*stack)[i];
+    const bool list = v.isOptionalTensorList();
+    for_each_tensor(v, [&](const at::Tensor& t) { devices.see(t, !list); });
+    complex |= complex_number(v);
+  }
+  // Index tensors on the host are allowed, as on other devices: such an op runs at once.
+  const bool host_indices = row.kind == OpKind::kHost && (row.name == "index" || row.name == "_index_put_impl_");
+  if (!host_indices) devices.check();
+  if (!devices.recordable() || complex || (compiled_kind && !devices.compiled())) {
+    return run_fallback(variant.handle, stack);
+  }
+  torch::jit::Stack args(stack->end() - static_cast<int64_t>(n), stack->end());
+  const int device = devices.device();
+  if (data_dependent(variant, args)) return run_now(variant.handle, stack, device, FlushCause::kHostNow);
+
+  at::Tensor written;
+  if (variant.kind == VariantKind::kOut) {
+    written = args.back().toTensor();
+    args.pop_back();
+    if (!written.defined() || written.device().type() != kNeuron) return run_fallback(variant.handle, stack);
+  } else if (variant.kind == VariantKind::kInPlace) {
+    written = args[0].toTensor();
+    TORCH_CHECK(written.device().type() == kNeuron, "Expected all tensors to be on the same device, but found at least two devices, neuron:",
+                device, " and ", written.device().str(), "!");
+  }
+  const Inference* inference = nullptr;
+  if (variant.functional) {
+    inference = infer(variant, args);
+    if (!inference) return run_now(variant.handle, stack, device, FlushCause::kHostNow);
+  }
+  if (compiled_kind) {
+    const ScalarType result = inference->results[0].dtype;
+    const ScalarType compute = row.kind == OpKind::kMap ? inference->compute : args[0].toTensor().scalar_type();
+    if (!compiled_dtype(result) || !compiled_dtype(compute) || !compiler_supports(row, compute)) {
+      return run_fallback(variant.handle, stack);
+    }
+    at::Tensor out = row.kind == OpKind::kMap ? record_map(variant, args, written, *inference, device)
+                                              : record_reduction(variant, args, written, *inference, device);
+    torch::jit::drop(*stack, n);
+    stack->emplace_back(std::move(out));
+    return;
+  }
+  torch::jit::Stack results;
+  record_host(variant, args, inference, device, &results);
+  torch::jit::drop(*stack, n);
+  for (auto& v : results) stack->push_back(std::move(v));
+}
+
+}  // namespace neuron

@@ -1,0 +1,350 @@
+#include <Python.h>
+
+#include "recorder.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/AutogradState.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "host_call.h"
+#include "origin.h"
+
+namespace neuron {
+namespace {
+
+constexpr size_t kMaxPrefixes = 1 << 18;
+
+// prefix hash -> the user's line that recorded the op. An op whose prefix is known costs one look-up, not a stack walk.
+using OriginMap = ska::flat_hash_map<uint64_t, const Origin*>;
+OriginMap& origins() {
+  static OriginMap map;
+  return map;
+}
+
+// Backward runs in the thread that calls it: a second thread would bring a second OpenMP pool.
+void enter_thread() {
+  thread_local bool entered = [] {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    return true;
+  }();
+  (void)entered;
+}
+
+// Where to cut a full window: after the op of smallest context hash, so that a loop cuts at the same places each round.
+size_t cut_position(const Window& window) {
+  const size_t n = window.nodes.size();
+  const size_t first = static_cast<size_t>(params().min_ops) - 1;
+  if (n <= first + 1) return n;
+  size_t best = first;
+  for (size_t i = first; i < n; ++i) {
+    if (window.nodes[i].context < window.nodes[best].context) best = i;
+  }
+  return best + 1;
+}
+
+}  // namespace
+
+void lock_without_gil(std::mutex& mutex) {
+  if (mutex.try_lock()) return;
+  if (Py_IsInitialized() && PyGILState_Check()) {
+    PyThreadState* state = PyEval_SaveThread();
+    mutex.lock();
+    PyEval_RestoreThread(state);
+  } else {
+    mutex.lock();
+  }
+}
+
+PlannerBridge& planner_bridge() {
+  static PlannerBridge bridge;
+  return bridge;
+}
+
+Recorder& recorder(int device) {
+  static std::vector<std::unique_ptr<Recorder>> recorders = [] {
+    std::vector<std::unique_ptr<Recorder>> v;
+    for (int i = 0; i < std::max(1, device_count()); ++i) v.push_back(std::make_unique<Recorder>(i));
+    return v;
+  }();
+  return *recorders[device];
+}
+
+// ---- recording -----------------------------------------------------------------------------------------------------
+
+Recording::Recording(Recorder& recorder, const OpRow& row) : recorder_(recorder), window_(recorder.window_) {
+  lock_without_gil(recorder.window_mutex_);
+  lock_ = std::unique_lock<std::mutex>(recorder.window_mutex_, std::adopt_lock);
+  node_.row = &row;
+  node_.operands = static_cast<uint32_t>(window_.operands.size());
+  node_.scalars = static_cast<uint32_t>(window_.scalars.size());
+  node_.attrs = static_cast<uint32_t>(window_.attrs.size());
+  dims_mark_ = window_.dims.size();
+}
+
+Recording::~Recording() {
+  if (!lock_.owns_lock()) return;
+  window_.operands.resize(node_.operands);  // not finished: forget what was added
+  window_.scalars.resize(node_.scalars);
+  window_.attrs.resize(node_.attrs);
+  window_.dims.resize(dims_mark_);
+}
+
+void Recording::scalar(double value) {
+  arg(ArgKind::kFloat);
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  window_.scalars.push_back(bits);
+  ++node_.n_scalars;
+}
+
+void Recording::scalar(int64_t value) {
+  arg(ArgKind::kInt);
+  window_.scalars.push_back(static_cast<uint64_t>(value));
+  ++node_.n_scalars;
+}
+
+void Recording::attr(const std::string& text) {
+  static std::mutex mutex;
+  static ska::flat_hash_map<std::string, std::unique_ptr<std::string>> texts;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto& interned = texts[text];
+  if (!interned) interned = std::make_unique<std::string>(text);
+  window_.attrs.push_back({static_cast<int64_t>(hash_text(text)), interned.get()});
+  ++node_.n_attrs;
+}
+
+void Recording::output(c10::TensorImpl* t, bool fresh) {
+  window_.add_operand(t);
+  ++node_.n_out;
+  if (fresh) window_.output_bytes += static_cast<int64_t>(t->unsafe_storage().nbytes());
+}
+
+void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
+  enter_thread();
+  node_.compute = compute;
+  node_.result = result;
+  window_.prefix = extend_prefix(window_.prefix, *node_.row, compute);
+  recorder_.context_ = (recorder_.context_ << 11) + scramble(node_.row->id + static_cast<uint8_t>(compute));
+  node_.context = scramble(recorder_.context_);
+  const auto known = origins().find(window_.prefix);
+  if (known != origins().end()) {
+    node_.origin = known->second;
+  } else {
+    if (origins().size() > kMaxPrefixes) origins().clear();
+    node_.origin = origins()[window_.prefix] = capture_origin();
+  }
+  window_.nodes.push_back(std::move(node_));
+  ++stats().ops_recorded;
+  const bool full = static_cast<int64_t>(window_.nodes.size()) >= params().max_ops;
+  const bool heavy = window_.output_bytes > params().max_bytes;
+  lock_.unlock();
+  if (params().mode == Mode::kStepwise) {
+    recorder_.flush(FlushCause::kStepwise);
+  } else if (full || heavy) {
+    recorder_.cut_and_run(full ? FlushCause::kFull : FlushCause::kBytes);
+  }
+}
+
+// ---- running -------------------------------------------------------------------------------------------------------
+
+bool Recorder::idle() {
+  GilFreeLock lock(window_mutex_);
+  return window_.empty();
+}
+
+bool Recorder::pending(const c10::StorageImpl* storage) {
+  GilFreeLock lock(window_mutex_);
+  return window_.holds(storage);
+}
+
+void Recorder::flush(FlushCause cause) {
+  GilFreeLock execution(execution_mutex_);
+  {
+    GilFreeLock lock(window_mutex_);
+    if (window_.empty()) return;
+    std::swap(window_, running_);
+    window_.renew();
+  }
+  run_locked(cause);
+}
+
+void Recorder::cut_and_run(FlushCause cause) {
+  GilFreeLock execution(execution_mutex_);
+  {
+    GilFreeLock lock(window_mutex_);
+    if (static_cast<int64_t>(window_.nodes.size()) < params().max_ops && window_.output_bytes <= params().max_bytes) return;
+    std::swap(window_, running_);
+    window_.renew();
+    const size_t cut = cut_position(running_);
+    if (cut < running_.nodes.size()) running_.split(cut, window_);
+  }
+  run_locked(cause);
+}
+
+void Recorder::run_locked(FlushCause cause) {
+  ++stats().windows;
+  ++stats().flush_causes[static_cast<size_t>(cause)];
+  error_.clear();
+  {
+    struct Release {
+      Window& w;
+      ~Release() { w.renew(); }
+    } release{running_};
+    const size_t n = running_.nodes.size();
+    const bool fuse = params().mode == Mode::kAdaptive && n > 1 && !at::globalContext().deterministicAlgorithms();
+    TraceEntry* entry = nullptr;
+    if (fuse) {
+      live_.resize(running_.slots.size());
+      for (size_t s = 0; s < live_.size(); ++s) live_[s] = running_.slots[s].use_count() > 1;
+      encoder_.encode(running_, 0, n, &live_);
+      const Hash128 hash = encoder_.hash();
+      entry = cache_.find(encoder_.words(), hash);
+      if (entry && !entry->plan) {
+        ++entry->seen;
+        const bool hot = entry->seen >= params().hot_after && entry->seen >= entry->ask_at;
+        if (hot || (entry->seen == 1 && planner_bridge().known(hash))) {
+          entry->plan = planner_bridge().plan(encoder_, running_, 0, n, &live_, entry->seen);
+          if (entry->plan) ++stats().plans_new;
+          if (!entry->plan) entry->ask_at = entry->seen * 2;  // back off
+        }
+      } else if (entry) {
+        ++stats().plans_hit;
+      }
+    }
+    if (entry && entry->plan) {
+      run_planned(*entry->plan);
+    } else {
+      run_unfused(0, n);
+    }
+  }
+  if (!error_.empty()) {
+    std::string message = std::move(error_);
+    error_.clear();
+    if (error_is_index_) TORCH_CHECK_INDEX(false, message);
+    TORCH_CHECK(false, message);
+  }
+}
+
+void Recorder::run_planned(const Plan& plan) {
+  for (const Step& step : plan.steps) {
+    if (step.host_node >= 0) {
+      run_host(static_cast<size_t>(step.host_node));
+    } else {
+      step_launch(step.launch, 0);
+    }
+  }
+}
+
+void Recorder::run_unfused(size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) run_node(i);
+}
+
+void Recorder::run_node(size_t i) {
+  const Node& node = running_.nodes[i];
+  if (node.host) return run_host(i);
+  encoder_.encode(running_, i, i + 1, nullptr);
+  TraceEntry* entry = cache_.find(encoder_.words(), encoder_.hash());
+  TORCH_CHECK(entry, "[neuron.", node.row->name, "] signature collision");
+  if (!entry->plan) {
+    try {
+      entry->plan = planner_bridge().plan(encoder_, running_, i, i + 1, nullptr, 1);
+    } catch (const std::exception& e) {
+      return note_error(&node, e.what());
+    }
+  }
+  for (const Step& step : entry->plan->steps) step_launch(step.launch, i);
+}
+
+void Recorder::step_launch(const Launch& launch, size_t first_node) {
+  ++stats().launches;
+  if (launch.n_ops > 1) stats().fused_ops += launch.n_ops;
+  const int error = run_launch(launch, running_, first_node);
+  if (error != 0) [[unlikely]] {
+    note_error(&running_.nodes[first_node + launch.nodes[error - 1]], "ZeroDivisionError: integer division or modulo by zero");
+    error_is_index_ = false;
+  }
+}
+
+void Recorder::run_host(size_t i) {
+  const Node& node = running_.nodes[i];
+  ++stats().host_ops;
+  try {
+    run_host_call(*this, running_, node);
+  } catch (const c10::IndexError& e) {
+    if (error_.empty()) error_is_index_ = true;
+    note_error(&node, e.what_without_backtrace());
+  } catch (const c10::Error& e) {
+    if (error_.empty()) error_is_index_ = false;
+    note_error(&node, e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    if (error_.empty()) error_is_index_ = false;
+    note_error(&node, e.what());
+  }
+}
+
+// The first error of a window is the one the program would have met; the ops after it still run, so that everything that
+// does not depend on the failed op keeps its value.
+void Recorder::note_error(const Node* node, const std::string& what) {
+  if (!error_.empty()) return;
+  error_ = "[neuron." + node->row->name + "] " + what;
+  const std::string where = describe(node->origin);
+  if (!where.empty()) error_ += "\n  recorded at " + where;
+}
+
+void Recorder::clear_plans() {
+  GilFreeLock execution(execution_mutex_);
+  cache_.clear();
+}
+
+// ---- tensors -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+at::Tensor tensor_over(size_t bytes, c10::ScalarType dtype, int device) {
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+                                                       allocate(bytes, device), allocator(), true);
+  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                  c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                  c10::scalarTypeToTypeMeta(dtype));
+}
+
+}  // namespace
+
+at::Tensor new_contiguous_tensor(c10::IntArrayRef sizes, c10::ScalarType dtype, int device) {
+  size_t n = c10::elementSize(dtype);
+  for (int64_t s : sizes) n *= static_cast<size_t>(s);
+  at::Tensor t = tensor_over(n, dtype, device);
+  if (sizes.size() != 1 || sizes[0] != 0) t.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return t;
+}
+
+at::Tensor new_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype, int device) {
+  size_t last = 0;
+  bool empty = false;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0) empty = true;
+    else last += static_cast<size_t>((sizes[d] - 1) * strides[d]);
+  }
+  at::Tensor t = tensor_over(empty ? 0 : (last + 1) * c10::elementSize(dtype), dtype, device);
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return t;
+}
+
+void resize_storage(c10::StorageImpl* storage, size_t bytes) {
+  const int device = storage->device().index();
+  Recorder& r = recorder(device);
+  if (r.pending(storage)) r.flush(FlushCause::kResize);
+  GilFreeLock execution(r.execution_mutex());
+  c10::DataPtr fresh = allocate(bytes, device);
+  const size_t common = std::min(bytes, storage->nbytes());
+  if (common) std::memcpy(fresh.mutable_get(), storage->data(), common);
+  storage->set_data_ptr_noswap(std::move(fresh));
+  storage->set_nbytes(bytes);
+}
+
+}  // namespace neuron

@@ -1,0 +1,121 @@
+// The recorder: one pending window a device; when to run it, and running it.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "device.h"
+#include "params.h"
+#include "signature.h"
+#include "stats.h"
+#include "trace_cache.h"
+#include "window.h"
+
+namespace neuron {
+
+// Locks a mutex without ever waiting for it while holding the GIL: whoever holds our locks may need the GIL to compile.
+void lock_without_gil(std::mutex& mutex);
+
+class GilFreeLock {
+ public:
+  explicit GilFreeLock(std::mutex& mutex) : mutex_(mutex) { lock_without_gil(mutex_); }
+  ~GilFreeLock() { mutex_.unlock(); }
+  GilFreeLock(const GilFreeLock&) = delete;
+
+ private:
+  std::mutex& mutex_;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(int device) : device_(device) {}
+
+  // Runs everything recorded so far, and waits for what another thread is running.
+  void flush(FlushCause cause);
+  bool idle();
+  // Whether a recorded op reads or writes this storage.
+  bool pending(const c10::StorageImpl* storage);
+  int device() const { return device_; }
+
+  // Held over direct host access to device memory, so that no other thread is running kernels meanwhile.
+  std::mutex& execution_mutex() { return execution_mutex_; }
+  std::mutex& window_mutex() { return window_mutex_; }
+
+  void clear_plans();
+  size_t plans() const { return cache_.size(); }
+
+ private:
+  friend class Recording;
+
+  void run_locked(FlushCause cause);                   // execution_mutex_ held; runs running_
+  void cut_and_run(FlushCause cause);                  // window full: runs its head, keeps its tail pending
+  void run_planned(const Plan& plan);
+  void run_unfused(size_t begin, size_t end);
+  void run_node(size_t i);
+  void run_host(size_t i);
+  void step_launch(const Launch& launch, size_t first_node);
+  void note_error(const Node* node, const std::string& what);
+
+  const int device_;
+  std::mutex execution_mutex_;  // taken before window_mutex_
+  std::mutex window_mutex_;
+  Window window_, running_;
+  uint64_t context_ = 0;  // windowed hash of the last ops; shifting by 11 bits forgets after six
+  Encoder encoder_;
+  TraceCache cache_;
+  std::vector<uint8_t> live_;
+  std::string error_;  // first data error of the running window
+  bool error_is_index_ = false;
+};
+
+Recorder& recorder(int device);
+
+// Records one op: add operands and scalars in schema order, then the outputs, then finish().
+class Recording {
+ public:
+  Recording(Recorder& recorder, const OpRow& row);
+  ~Recording();
+
+  void input(c10::TensorImpl* t) { operand_arg(); window_.add_operand(t); ++node_.n_in; }
+  void scalar(double value);
+  void scalar(int64_t value);
+  void absent() { arg(ArgKind::kAbsent); }
+  void attr(int64_t value) { window_.attrs.push_back({value, nullptr}); ++node_.n_attrs; }
+  void attr(const std::string& text);
+  void output(c10::TensorImpl* t, bool fresh);
+  void host(std::unique_ptr<HostCall> call) { node_.host = std::move(call); }
+  // A host op's tensor argument: an input that has no place in `args`.
+  uint32_t host_input(c10::TensorImpl* t) { window_.add_operand(t); return node_.n_in++; }
+  // Commits the op. May run the window.
+  void finish(c10::ScalarType compute, c10::ScalarType result);
+
+ private:
+  void operand_arg() { arg(ArgKind::kOperand); }
+  void arg(ArgKind kind) { node_.args |= static_cast<uint64_t>(kind) << (4 * n_args_++); }
+
+  Recorder& recorder_;
+  std::unique_lock<std::mutex> lock_;
+  Window& window_;
+  Node node_{};
+  int n_args_ = 0;
+  size_t dims_mark_;
+};
+
+// A new device tensor with memory from the allocator.
+at::Tensor new_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype, int device);
+at::Tensor new_contiguous_tensor(c10::IntArrayRef sizes, c10::ScalarType dtype, int device);
+
+// Grows or shrinks a storage, keeping the common prefix of its bytes.
+void resize_storage(c10::StorageImpl* storage, size_t bytes);
+
+// What Python does on a miss; set by bindings.
+struct PlannerBridge {
+  // Plan of a single op (fused == false) or of a window; null: not now, run op by op.
+  std::shared_ptr<Plan> (*plan)(const Encoder& encoder, const Window& window, size_t begin, size_t end,
+                                const std::vector<uint8_t>* live, uint32_t seen) = nullptr;
+  // Whether a plan of this signature is known to be in the disk cache.
+  bool (*known)(Hash128 hash) = nullptr;
+};
+PlannerBridge& planner_bridge();
+
+}  // namespace neuron

@@ -1,0 +1,261 @@
+// Making, viewing, resizing and copying tensors.
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/InferSize.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <torch/library.h>
+
+#include "fallback.h"
+#include "host_call.h"
+#include "record_boxed.h"
+#include "recorder.h"
+
+namespace neuron {
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+using c10::ScalarType;
+
+OpRow map_row(const char* name) {
+  OpRow row;
+  row.name = name;
+  row.kind = OpKind::kMap;
+  row.id = hash_text(std::string("map ") + name);
+  return row;
+}
+
+const OpRow kCopy = map_row("copy");
+const OpRow kFill = map_row("fill");
+
+bool is_neuron(const Tensor& t) { return t.device().type() == kNeuron; }
+int index_of(std::optional<c10::Device> d) { return d && d->has_index() ? d->index() : current_device(); }
+
+// ---- factories ---------------------------------------------------------------------------------------------------------------
+
+Tensor empty(c10::SymIntArrayRef size, std::optional<ScalarType> dtype, std::optional<c10::Layout> layout,
+             std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+  TORCH_CHECK(!layout || *layout == c10::kStrided, "empty: the neuron device makes strided tensors; got layout ", *layout);
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  for (int64_t s : sizes) TORCH_CHECK(s >= 0, "Trying to create tensor with negative dimension ", s, ": ", sizes);
+  const ScalarType type = dtype.value_or(c10::typeMetaToScalarType(at::get_default_dtype()));
+  Tensor t = new_contiguous_tensor(sizes, type, index_of(device));
+  if (format && *format != c10::MemoryFormat::Contiguous && *format != c10::MemoryFormat::Preserve) {
+    t.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  }
+  return t;
+}
+
+Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<ScalarType> dtype,
+                     std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  const auto strides = C10_AS_INTARRAYREF_SLOW(stride);
+  at::detail::check_size_nonnegative(sizes);
+  TORCH_CHECK(sizes.size() == strides.size(), "dimensionality of sizes (", sizes.size(), ") must match dimensionality of strides (",
+              strides.size(), ")");
+  return new_tensor(sizes, strides, dtype.value_or(c10::typeMetaToScalarType(at::get_default_dtype())), index_of(device));
+}
+
+// ---- views: metadata over shared storage -----------------------------------------------------------------------------------
+
+Tensor as_strided(const Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
+  return at::native::as_strided_tensorimpl(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+                                           offset ? std::optional<int64_t>(offset->guard_int(__FILE__, __LINE__)) : std::nullopt);
+}
+Tensor view(const Tensor& self, c10::SymIntArrayRef size) { return at::native::view(self, C10_AS_INTARRAYREF_SLOW(size)); }
+Tensor reshape_alias(const Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
+}
+Tensor unfold(const Tensor& self, int64_t dim, int64_t size, int64_t step) { return at::native::unfold(self, dim, size, step); }
+
+// ---- storage -----------------------------------------------------------------------------------------------------------------
+
+Tensor& set_storage(Tensor& self, c10::Storage source, c10::SymInt offset, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  return at::native::set_storage_cpu_(self, std::move(source), offset.guard_int(__FILE__, __LINE__), C10_AS_INTARRAYREF_SLOW(size),
+                                      C10_AS_INTARRAYREF_SLOW(stride));
+}
+Tensor& set_whole_storage(Tensor& self, c10::Storage source) { return at::native::set_(self, std::move(source)); }
+Tensor& set_tensor(Tensor& self, const Tensor& source) { return at::native::set_tensor_(self, source); }
+Tensor& set_empty(Tensor& self) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, allocate(0, self.device().index()), allocator(), true);
+  return at::native::set_(self, std::move(storage));
+}
+
+const Tensor& resize(const Tensor& self, c10::SymIntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  at::detail::check_size_nonnegative(sizes);
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  if (self.sizes() != sizes) {
+    int64_t n = 1;
+    for (int64_t s : sizes) n *= s;
+    const size_t bytes = n == 0 ? 0 : static_cast<size_t>(n + self.storage_offset()) * self.itemsize();
+    c10::StorageImpl* storage = self.storage().unsafeGetStorageImpl();
+    TORCH_CHECK(bytes <= storage->nbytes() || storage->resizable(), "Trying to resize storage that is not resizable");
+    if (bytes > storage->nbytes()) resize_storage(storage, bytes);
+    impl->set_sizes_contiguous(sizes);
+  }
+  if (format) impl->empty_tensor_restride(*format);
+  return self;
+}
+
+// ---- copies ------------------------------------------------------------------------------------------------------------------
+
+// Host bytes into device memory, read now: the caller may change them as soon as this returns.
+void upload(const Tensor& dst, const Tensor& src) {
+  Recorder& r = recorder(dst.device().index());
+  if (!r.pending(dst.storage().unsafeGetStorageImpl())) {
+    GilFreeLock execution(r.execution_mutex());
+    const BackendOnlyGuard guard;
+    host_alias(dst).copy_(src);
+    return;
+  }
+  Tensor staged = new_contiguous_tensor(src.sizes(), src.scalar_type(), dst.device().index());
+  upload(staged, src);
+  dst.copy_(staged);
+}
+
+bool mapped(const Tensor& t) {
+  switch (t.scalar_type()) {
+    case ScalarType::Bool: case ScalarType::Byte: case ScalarType::Char: case ScalarType::Short: case ScalarType::Int:
+    case ScalarType::Long: case ScalarType::Half: case ScalarType::BFloat16: case ScalarType::Float: case ScalarType::Double:
+      return t.dim() <= kMaxRank && t.layout() == c10::kStrided && !t.is_conj() && !t.is_neg();
+    default:
+      return false;
+  }
+}
+
+Tensor& copy(Tensor& self, const Tensor& source, bool) {
+  if (self.is_same(source)) return self;
+  TORCH_CHECK(self.defined() && source.defined(), "copy_: self and src must be defined tensors");
+  at::assert_no_internal_overlap(self);
+  const Tensor src = source.sizes() == self.sizes() ? source : source.expand_as(self);
+  if (is_neuron(self) && is_neuron(src) && self.device() == src.device() && mapped(self) && mapped(src)) {
+    at::assert_no_partial_overlap(self, src);
+    const ScalarType dtype = self.scalar_type();
+    Recording rec(recorder(self.device().index()), kCopy);
+    rec.input(src.unsafeGetTensorImpl());
+    rec.output(self.unsafeGetTensorImpl(), false);
+    rec.finish(dtype, dtype);
+    return self;
+  }
+  if (is_neuron(src)) recorder(src.device().index()).flush(is_neuron(self) ? FlushCause::kForeignDevice : FlushCause::kHostRead);
+  if (is_neuron(self) && !is_neuron(src)) {
+    upload(self, src);
+    return self;
+  }
+  const int device = is_neuron(src) ? src.device().index() : self.device().index();
+  if (is_neuron(self)) recorder(self.device().index()).flush(FlushCause::kForeignDevice);
+  GilFreeLock execution(recorder(device).execution_mutex());
+  const BackendOnlyGuard guard;
+  Tensor target = is_neuron(self) ? host_alias(self) : self;
+  target.copy_(is_neuron(src) ? host_alias(src) : src);
+  return self;
+}
+
+Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
+  Tensor target = dst;
+  return copy(target, self, non_blocking);
+}
+
+Tensor copy_from_and_resize(const Tensor& self, const Tensor& dst) {
+  if (dst.sizes() != self.sizes()) dst.resize_(self.sizes());
+  return copy_from(self, dst, false);
+}
+
+Scalar local_scalar_dense(const Tensor& self) {
+  Recorder& r = recorder(self.device().index());
+  r.flush(FlushCause::kHostRead);
+  GilFreeLock execution(r.execution_mutex());
+  const BackendOnlyGuard guard;
+  return host_alias(self).item();
+}
+
+// ---- fills -------------------------------------------------------------------------------------------------------------------
+
+Tensor& fill(Tensor& self, const Scalar& value) {
+  at::assert_no_internal_overlap(self);
+  if (!mapped(self) || value.isComplex()) {
+    recorder(self.device().index()).flush(FlushCause::kFallback);
+    const BackendOnlyGuard guard;
+    host_alias(self).fill_(value);
+    return self;
+  }
+  const ScalarType dtype = self.scalar_type();
+  Recording rec(recorder(self.device().index()), kFill);
+  if (value.isFloatingPoint()) rec.scalar(value.toDouble());
+  else rec.scalar(value.isBoolean() ? int64_t{value.toBool()} : value.toLong());
+  rec.output(self.unsafeGetTensorImpl(), false);
+  rec.finish(dtype, dtype);
+  return self;
+}
+
+Tensor& zero(Tensor& self) { return fill(self, int64_t{0}); }
+
+Tensor& fill_tensor(Tensor& self, const Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(), " dimensions.");
+  if (!is_neuron(value)) return fill(self, value.item());
+  return copy(self, value.expand_as(self), false);
+}
+
+// ---- factories whose values are known at the call: made on the host, uploaded ------------------------------------------------
+
+void host_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  Tensor out = stack->back().toTensor();
+  Tensor host = at::empty({0}, out.options().device(c10::kCPU));
+  stack->back() = host;
+  {
+    const BackendOnlyGuard guard;
+    op.callBoxed(stack);
+  }
+  stack->pop_back();
+  if (out.sizes() != host.sizes()) {
+    if (out.numel() != 0) {
+      TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
+                 ", which does not match the required output shape ", host.sizes(), ".");
+    }
+    out.resize_(host.sizes());
+  }
+  at::assert_no_internal_overlap(out);
+  upload(out, host);
+  stack->emplace_back(std::move(out));
+}
+
+void no_operation(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  torch::jit::drop(*stack, op.schema().arguments().size());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("as_strided", &as_strided);
+  m.impl("view", &view);
+  m.impl("_reshape_alias", &reshape_alias);
+  m.impl("unfold", &unfold);
+  m.impl("set_.source_Storage_storage_offset", &set_storage);
+  m.impl("set_.source_Storage", &set_whole_storage);
+  m.impl("set_.source_Tensor", &set_tensor);
+  m.impl("set_", &set_empty);
+  m.impl("resize_", &resize);
+  m.impl("copy_", &copy);
+  m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("_local_scalar_dense", &local_scalar_dense);
+  m.impl("fill_.Scalar", &fill);
+  m.impl("fill_.Tensor", &fill_tensor);
+  m.impl("zero_", &zero);
+  for (const char* name : {"arange.start_out", "linspace.out", "logspace.out", "range.out", "eye.out", "eye.m_out"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_factory>());
+  }
+  m.impl("record_stream", torch::CppFunction::makeFromBoxedFunction<&no_operation>());
+}
+
+}  // namespace neuron

@@ -1,0 +1,59 @@
+#include "window.h"
+
+#include <atomic>
+
+namespace neuron {
+
+void Window::add_operand(c10::TensorImpl* t) {
+  const auto sizes = t->sizes();
+  const auto strides = t->strides();
+  operands.push_back({t->storage_offset(), slot_of(t->unsafe_storage().unsafeGetStorageImpl()),
+                      static_cast<uint32_t>(dims.size()), static_cast<uint8_t>(sizes.size()),
+                      c10::typeMetaToScalarType(t->dtype()), t->is_contiguous()});
+  dims.insert(dims.end(), sizes.begin(), sizes.end());
+  dims.insert(dims.end(), strides.begin(), strides.end());
+}
+
+void Window::renew() {
+  static std::atomic<uint64_t> next_id{1};
+  id = next_id++;
+  nodes.clear();
+  operands.clear();
+  dims.clear();
+  scalars.clear();
+  attrs.clear();
+  slots.clear();
+  foreign_slots.clear();
+  output_bytes = 0;
+  prefix = 0;
+}
+
+void Window::split(size_t cut, Window& tail) {
+  for (size_t i = cut; i < nodes.size(); ++i) {
+    Node& node = nodes[i];
+    const uint32_t n_operands = node.n_in + node.n_out;
+    const uint32_t first = static_cast<uint32_t>(tail.operands.size());
+    for (uint32_t k = 0; k < n_operands; ++k) {
+      Operand o = operands[node.operands + k];
+      c10::StorageImpl* storage = slots[o.slot].get();
+      const auto d = dims.begin() + o.dims;
+      o.dims = static_cast<uint32_t>(tail.dims.size());
+      tail.dims.insert(tail.dims.end(), d, d + 2 * o.ndim);
+      o.slot = tail.slot_of(storage);
+      tail.operands.push_back(o);
+      if (k >= node.n_in) tail.output_bytes += static_cast<int64_t>(storage->nbytes());
+    }
+    node.operands = first;
+    const auto s = scalars.begin() + node.scalars;
+    node.scalars = static_cast<uint32_t>(tail.scalars.size());
+    tail.scalars.insert(tail.scalars.end(), s, s + node.n_scalars);
+    const auto a = attrs.begin() + node.attrs;
+    node.attrs = static_cast<uint32_t>(tail.attrs.size());
+    tail.attrs.insert(tail.attrs.end(), a, a + node.n_attrs);
+    tail.prefix = extend_prefix(tail.prefix, *node.row, node.compute);
+    tail.nodes.push_back(std::move(node));
+  }
+  nodes.resize(cut);
+}
+
+}  // namespace neuron

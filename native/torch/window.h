@@ -1,0 +1,120 @@
+// The window: ops recorded and not yet run. Plain arrays that keep their memory from window to window.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "allocator.h"
+#include "hash.h"
+#include "op_table.h"
+
+namespace neuron {
+
+struct Origin;
+
+inline constexpr int kMaxRank = 8;  // tensors of higher rank run on the host
+inline constexpr int kMaxArgs = 12;
+
+// A tensor as an op saw it: a storage (by slot) and a geometry over it.
+struct Operand {
+  int64_t offset;  // elements
+  uint32_t slot;
+  uint32_t dims;  // index into Window::dims of `ndim` sizes, then `ndim` strides
+  uint8_t ndim;
+  c10::ScalarType dtype;
+  bool contiguous;
+};
+
+enum class ArgKind : uint8_t { kEnd = 0, kOperand = 1, kFloat = 2, kInt = 3, kAbsent = 4 };
+
+// A structural argument: part of the signature. Strings are interned for the life of the process.
+struct Attr {
+  int64_t value;
+  const std::string* text;  // null for numbers
+};
+
+// The arguments of a host op. Tensors are replaced by operand numbers, so that the stack keeps no storage alive.
+struct HostCall {
+  struct TensorRef {
+    uint32_t arg;
+    int32_t element;   // position in a tensor list, or -1
+    uint32_t operand;  // relative to the node's first operand
+  };
+  const OpVariant* variant;
+  torch::jit::Stack stack;
+  std::vector<TensorRef> tensors;
+};
+
+struct Node {
+  const OpRow* row;
+  const Origin* origin;
+  std::unique_ptr<HostCall> host;
+  uint64_t args;     // ArgKind of each argument in schema order, four bits each
+  uint64_t context;  // hash over the last ops, for the cut
+  uint32_t operands, scalars, attrs;
+  uint8_t n_in, n_out, n_scalars, n_attrs;
+  c10::ScalarType compute, result;
+};
+
+// Hash of the ops since a window began, one op further.
+inline uint64_t extend_prefix(uint64_t prefix, const OpRow& row, c10::ScalarType compute) {
+  return fold_multiply(prefix ^ row.id, 0x9E3779B97F4A7C15ull + static_cast<uint8_t>(compute));
+}
+
+struct Window {
+  uint64_t id = 0;
+  std::vector<Node> nodes;
+  std::vector<Operand> operands;
+  std::vector<int64_t> dims;
+  std::vector<uint64_t> scalars;
+  std::vector<Attr> attrs;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> slots;
+  ska::flat_hash_map<c10::StorageImpl*, uint32_t> foreign_slots;  // storages not made by our allocator
+  int64_t output_bytes = 0;
+  uint64_t prefix = 0;  // hash of the ops since the window began: where the user's lines are looked up
+
+  Window() { renew(); }
+  bool empty() const { return nodes.empty(); }
+
+  const int64_t* sizes(const Operand& o) const { return dims.data() + o.dims; }
+  const int64_t* strides(const Operand& o) const { return dims.data() + o.dims + o.ndim; }
+
+  // The slot of a storage; the window holds one reference for each.
+  uint32_t slot_of(c10::StorageImpl* storage) {
+    Block* block = block_of(storage);
+    if (block) {
+      if (block->window == id) return block->slot;
+      block->window = id;
+      block->slot = static_cast<uint32_t>(slots.size());
+    } else if (auto it = foreign_slots.find(storage); it != foreign_slots.end()) {
+      return it->second;
+    } else {
+      foreign_slots.emplace(storage, static_cast<uint32_t>(slots.size()));
+    }
+    slots.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+    return static_cast<uint32_t>(slots.size() - 1);
+  }
+
+  bool holds(const c10::StorageImpl* storage) const {
+    if (const Block* block = block_of(storage)) return block->window == id;
+    return foreign_slots.count(const_cast<c10::StorageImpl*>(storage)) != 0;
+  }
+
+  void add_operand(c10::TensorImpl* t);
+
+  // Forgets everything but the arrays' memory and takes a new id, so that old slot numbers in blocks become void.
+  void renew();
+
+  // Moves the nodes from `cut` on into `tail`, which must be empty.
+  void split(size_t cut, Window& tail);
+};
+
+}  // namespace neuron

@@ -1,0 +1,91 @@
+"""Small kernels for the model tests: C compiled to object code, linked by LLVM ORC as the real compiler's are."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import llvmlite.binding as llvm
+from adaptive_eager.native import library
+from adaptive_eager.native.artifact import TensorSpec, pack
+
+SOURCE = r"""
+#include "kernel_abi.h"
+
+// out = a * scalar over a 2-d nest; a data error where a is negative.
+void k(const nrtx_kernel_args* args, int64_t begin, int64_t end) {
+  double factor = *(const double*)&args->scalars[0];
+  for (int64_t i = begin; i < end; ++i) {
+    int64_t row = i / args->sizes[1], column = i % args->sizes[1];
+    const float* in = (const float*)args->ptrs[0] + row * args->strides[0] + column * args->strides[1];
+    float* out = (float*)args->ptrs[1] + row * args->strides[2] + column * args->strides[3];
+    if (*in < 0) *args->error = 1;
+    *out = (float)(*in * factor);
+  }
+}
+
+// out += 1, over one dim
+void bump(const nrtx_kernel_args* args, int64_t begin, int64_t end) {
+  int64_t* out = (int64_t*)args->ptrs[0];
+  for (int64_t i = begin; i < end; ++i) out[i * args->strides[0]] += 1;
+}
+"""
+
+# out[i] = what the kernel was told: phase and chunk fields.
+ECHO_SOURCE = r"""
+#include "kernel_abi.h"
+void k(const nrtx_kernel_args* args, int64_t begin, int64_t end) {
+  int64_t* out = (int64_t*)args->ptrs[0];
+  out[0] = args->phase; out[1] = args->n_chunks; out[2] = args->chunks_per_o;
+  out[3] = args->o_per_chunk; out[4] = args->n_per_chunk; out[5] = begin; out[6] = end;
+  out[7] = args->partials != 0;
+}
+"""
+
+BUMP_SOURCE = SOURCE.replace("void k(", "void unused(").replace("void bump(", "void k(")
+
+TARGET = "test-target"
+SCALE_TENSORS = (TensorSpec("a", "input", "float32"), TensorSpec("out", "output", "float32"))
+_compiled: dict[str, bytes] = {}
+
+
+def object_code(source: str = SOURCE) -> bytes:
+    if source not in _compiled:
+        include = Path(library.__file__).parent / "nrt"
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kernel.c"
+            path.write_text(source)
+            # Large code model: the linker may place the code anywhere.
+            command = ["gcc", "-c", "-O1", "-fno-pic", "-mcmodel=large", f"-I{include}", str(path), "-o", f"{path}.o"]
+            subprocess.run(command, check=True)
+            _compiled[source] = Path(f"{path}.o").read_bytes()
+    return _compiled[source]
+
+
+def scale_artifact(**changes) -> bytes:
+    parts = {"target": TARGET, "entries": ["k", "bump"], "code": object_code(), "tensors": SCALE_TENSORS, **changes}
+    return pack(**parts)
+
+
+class Linker:
+    """Links object code with LLVM ORC, and counts."""
+
+    def __init__(self):
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        self._jit = llvm.create_lljit_compiler(machine)
+        self._serial = 0
+        self.linked = 0
+
+    def link(self, code: bytes, entries: list[str]):
+        builder = llvm.JITLibraryBuilder().add_object_img(code)
+        for entry in entries:
+            builder.export_symbol(entry)
+        self._serial += 1
+        tracker = builder.link(self._jit, f"kernel{self._serial}")
+        self.linked += 1
+        return [tracker[entry] for entry in entries], tracker
+
+    def unlink(self, tracker) -> None:
+        tracker.close()
+        self.linked -= 1
