@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 # already, it is installed here once, and the build is not isolated.
 BUILD_NEEDS := 'setuptools>=77' 'torch==2.13.*' 'cffi>=2' ninja numpy wheel
 
+EXTRAS := '.[test,bench]'
+
 NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.c')
 PYTHON_FOLDERS := $(wildcard adaptive native cache tests bench setup.py)
 
@@ -27,7 +29,7 @@ $(VENV)/.python:
 # A changed C++ file is compiled in place, and alone; only a changed pyproject.toml goes through pip again.
 $(VENV)/.installed: pyproject.toml setup.py $(NATIVE_SOURCES) | $(VENV)/.python
 	$(if $(filter pyproject.toml,$?),\
-	  $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,bench]',\
+	  $(BIN)/python -m pip install --quiet --no-build-isolation --editable $(EXTRAS),\
 	  $(BIN)/python setup.py --quiet build_ext --inplace)
 	touch $@
 

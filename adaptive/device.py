@@ -229,6 +229,28 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 default_generators: tuple[torch.Generator, ...] = ()
 
 
+def _print_from_host() -> None:
+    """Printing a tensor reads it and computes on a host copy: looking at a value never compiles or records anything."""
+    from torch import _tensor_str
+
+    format_values = _tensor_str._tensor_str
+
+    def formatted(self: torch.Tensor, indent: int) -> str:
+        return format_values(self.cpu() if self.device.type == "neuron" else self, indent)
+
+    _tensor_str._tensor_str = formatted
+
+
+def _offer_gloo() -> None:
+    """Process groups over Gloo take device tensors (native/torch/collectives.cpp)."""
+    if torch.distributed.is_available():
+        from torch.distributed.distributed_c10d import Backend
+
+        if "neuron" not in Backend.backend_capability["gloo"]:
+            Backend.backend_capability["gloo"].append("neuron")
+        Backend.default_device_backend_map.setdefault("neuron", "gloo")
+
+
 def install() -> None:
     """Makes this module `torch.neuron` and gives tensors, modules and storages their `neuron` methods."""
     global default_generators
@@ -238,6 +260,8 @@ def install() -> None:
     torch._register_device_module("neuron", module)
     sys.modules["torch.neuron"] = module
     torch.utils.generate_methods_for_privateuse1_backend()
+    _print_from_host()
+    _offer_gloo()
     module.__dict__["default_generators"] = default_generators = tuple(
         _C.default_generator(index) for index in range(device_count())
     )

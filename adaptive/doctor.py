@@ -97,7 +97,9 @@ def _device() -> Iterator[Finding]:
     if name != "neuron":
         yield Finding("device", f"torch's device slot is taken by {name!r}, so neuron stepped aside", good=False)
         return
-    yield Finding("device", f"{torch.neuron.device_count()} x neuron, mode {adaptive_eager.mode()}")
+    yield Finding(
+        "device", f"{torch.get_device_module('neuron').device_count()} x neuron, mode {adaptive_eager.mode()}"
+    )
 
 
 def _cache() -> Iterator[Finding]:

@@ -97,15 +97,15 @@ class Corpus:
 class Training:
     """A model, its optimizer and its batches on one device. `step()` is one ordinary training step.
 
-    optimizer_options go to AdamW as they are; without any, torch chooses its implementation for the device.
+    fused asks for AdamW's fused form; otherwise torch chooses one for the device.
     """
 
-    def __init__(self, device: str, shape: Shape, corpus: Corpus, seed: int = 0, **optimizer_options: bool) -> None:
+    def __init__(self, device: str, shape: Shape, corpus: Corpus, seed: int = 0, fused: bool = False) -> None:
         torch.manual_seed(seed)
         self.device = device
         # Made on the host and moved, so that every device starts from the same weights.
         self.model = GPT(len(corpus.characters), shape).to(device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3, **optimizer_options)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3, fused=fused or None)
         self.batches = corpus.batches(shape, seed)
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
 

@@ -39,8 +39,7 @@ def prepare(case: str, contender: Contender) -> Callable[[int], float]:
         contender.synchronize()
         return result
 
-    with torch.no_grad():
-        return Timer(call).round
+    return Timer(call).round
 
 
 def chain(x: Tensor, y: Tensor) -> Tensor:

@@ -24,8 +24,7 @@ def cases() -> list[str]:
 def prepare(case: str, contender: Contender) -> Callable[[int], float]:
     from adaptive_eager.gpt import Corpus, Shape, Training
 
-    options = {"fused": True} if contender.fused_optimizer else {}
-    training = Training(contender.device, Shape(), Corpus(), **options)
+    training = Training(contender.device, Shape(), Corpus(), fused=contender.fused_optimizer)
 
     def step() -> float:
         start = time.perf_counter()

@@ -90,17 +90,23 @@ def measure(
     for case in cases or module.cases():
         workers = []
         for each in names:
-            print(f"\r{name} {case}: preparing {each}\033[K", end="", file=sys.stderr, flush=True)
+            _show(f"{name} {case}: preparing {each}")
             workers.append(Worker(module.__name__, case, CONTENDERS[each], threads))
         count = rounds or module.ROUNDS
         for index in range(count):
-            print(f"\r{name} {case}: round {index + 1} of {count}\033[K", end="", file=sys.stderr, flush=True)
+            _show(f"{name} {case}: round {index + 1} of {count}")
             # Whoever goes first finds a cooler machine, so that is somebody else each time.
             for worker in workers[index % len(workers) :] + workers[: index % len(workers)]:
                 worker.round(index)
         results += [worker.close() for worker in workers]
-    print("\r\033[K", end="", file=sys.stderr, flush=True)
+    _show("")
     return results
+
+
+def _show(line: str) -> None:
+    """One line of progress, on a terminal only, each in place of the one before."""
+    if sys.stderr.isatty():
+        print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
 
 
 def as_json(results: list[Measurement]) -> list[dict[str, Any]]:

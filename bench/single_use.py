@@ -48,9 +48,8 @@ def prepare(case: str, contender: Contender) -> Callable[[int], float]:
             contender.synchronize()
         return time.perf_counter() - start
 
-    with torch.no_grad():
-        measure(-1)
-    return torch.no_grad()(measure)
+    measure(-1)
+    return measure
 
 
 def run(program: list[tuple[Callable[..., Any], tuple[int, ...]]], inputs: list[Any]) -> Any:
@@ -62,7 +61,7 @@ def run(program: list[tuple[Callable[..., Any], tuple[int, ...]]], inputs: list[
 
 
 def operations() -> dict[str, tuple[int, Callable[..., Any]]]:
-    """name -> (number of tensor operands, function). All take and give matrices of one size, or a row or column of it."""
+    """name -> (number of tensor operands, function). Values are square matrices, rows or columns."""
     import torch
     import torch.nn.functional as F
 

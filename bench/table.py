@@ -1,4 +1,4 @@
-"""The results as Markdown: medians, and how many times faster `neuron` is than each family of contenders at its best."""
+"""The results as Markdown: medians, and `neuron` against each family of contenders at its best."""
 
 from __future__ import annotations
 

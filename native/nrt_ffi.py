@@ -2,7 +2,7 @@
 
 # ruff: noqa
 # fmt: off
-HEADER_DIGEST = "eb0790885aa344d383f6852beffae26f869e37457a6b1fb8bebe71b0995b739c"
+HEADER_DIGEST = "25829675809f4a23820afe5aca9ba5cb3ebcf028c160297a57a54f338c65537f"
 import _cffi_backend
 
 ffi = _cffi_backend.FFI('nrt_ffi',

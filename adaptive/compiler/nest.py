@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from adaptive_eager.compiler import conversion
 from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, Val, literal
-from adaptive_eager.compiler.loop_ir import BROADCAST, UNIT, Access
+from adaptive_eager.compiler.loop_ir import BROADCAST, ITEMSIZE, UNIT, Access
 
 #: 1 in memory form: padding that no operation objects to.
 _ONE = {"bf16": 0x3F80, "f16": 0x3C00}
@@ -291,22 +291,31 @@ class Nest:
     def _copy(
         self, way: str, which: list[int], base: dict[int, str], stride: dict[int, str], before: str, then: str
     ) -> list[str]:
-        """Loop that copies the tail's elements between their places and the staging buffers."""
-        if not which:
-            return [f"br label %{then}"]
+        """Copy the tail's elements between their places and the staging buffers: contiguous ones by memcpy, the others
+        in a loop."""
+        text = []
+        for j in (j for j in which if j not in stride):
+            ty, place = self.memory_type(j), f"%{way}{j}"
+            size = ITEMSIZE[self.accesses[j].dtype]
+            text.append(f"{place}.far = getelementptr {ty}, ptr {base[j]}, i64 %edge")
+            text.append(f"{place}.bytes = mul i64 %left, {size}")
+            ends = (f"%st{j}", f"{place}.far") if way == "in" else (f"{place}.far", f"%st{j}")
+            text.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {ends[0]}, ptr {ends[1]}, i64 {place}.bytes, i1 false)")
+            self.b.declarations.setdefault("memcpy", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        strided = [j for j in which if j in stride]
+        if not strided:
+            return [*text, f"br label %{then}"]
         k, loop = f"%{way}.k", f"copy.{way}"
-        text = [
+        text += [
             f"br label %{loop}",
             f"{loop}:",
             f"{k} = phi i64 [ 0, %{before} ], [ {k}.next, %{loop} ]",
             f"{k}.column = add i64 %edge, {k}",
         ]
-        for j in which:
-            ty, place, column = self.memory_type(j), f"%{way}{j}", f"{k}.column"
-            if j in stride:
-                text.append(f"{place}.offset = mul i64 {column}, {stride[j]}")
-                column = f"{place}.offset"
-            text.append(f"{place}.far = getelementptr {ty}, ptr {base[j]}, i64 {column}")
+        for j in strided:
+            ty, place = self.memory_type(j), f"%{way}{j}"
+            text.append(f"{place}.offset = mul i64 {k}.column, {stride[j]}")
+            text.append(f"{place}.far = getelementptr {ty}, ptr {base[j]}, i64 {place}.offset")
             text.append(f"{place}.near = getelementptr {ty}, ptr %st{j}, i64 {k}")
             source, target = (".far", ".near") if way == "in" else (".near", ".far")
             text.append(f"{place} = load {ty}, ptr {place}{source}, align 1")

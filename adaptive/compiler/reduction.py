@@ -1,7 +1,8 @@
 """Reduction: what one `reduce` instruction accumulates, its identity, and how two accumulations become one.
 
-argmax and argmin carry a value and an index; the others carry a value. Combining is commutative and exact about ties
-(the smaller index wins), so an arg reduction does not even depend on the order; the others have one fixed order.
+argmax and argmin carry a value and an index; the others carry a value. Within a chunk the index is relative to the chunk
+and as narrow as the value allows, as vectors of mixed widths are slow. Combining is exact about ties (the smaller index
+wins), so an arg reduction does not even depend on the order; the others have one fixed order.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from adaptive_eager.compiler.semantics import arithmetic, comparison
 KINDS = ("sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin")
 #: Accumulator vectors a reduction, used in turn: hides the latency of the operation.
 WAYS = 4
-#: Index of an arg reduction that has met nothing yet; every real index is smaller.
-_NOWHERE = 2**63 - 1
+
+
+def _nowhere(ty: str) -> int:
+    """Index of an arg reduction that has met nothing yet; every real index is smaller."""
+    return 2 ** (bits_of(ty) - 1) - 1
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,31 @@ class Reduction:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """LLVM element types of the parts."""
+        """LLVM element types of the parts within a chunk."""
         value = conversion.PROGRAM_TYPE[self.dtype]
-        return (value, "i64") if self.is_arg else (value,)
+        if not self.is_arg:
+            return (value,)
+        return value, "i64" if bits_of(value) == 64 else "i32"
 
-    def identity(self, b: Builder) -> tuple[Val, ...]:
-        ty = self.types[0]
-        value = b.const(ty, self._identity_value())
-        return (value, b.const("i64", _NOWHERE)) if self.is_arg else (value,)
+    @property
+    def total_types(self) -> tuple[str, ...]:
+        """LLVM element types of the parts once chunks are combined: indices are absolute."""
+        return (*self.types[:1], *(["i64"] if self.is_arg else []))
+
+    def identity(self, b: Builder, types: tuple[str, ...] | None = None) -> tuple[Val, ...]:
+        """Parts of a reduction over nothing, of `types` (default: those within a chunk)."""
+        types = types or self.types
+        value = b.const(types[0], self._identity_value())
+        return (value, b.const(types[1], _nowhere(types[1]))) if self.is_arg else (value,)
+
+    def absolute(self, b: Builder, parts: Sequence[Val], first: Val) -> tuple[Val, ...]:
+        """Parts of a chunk with the index counted from the start of everything; the chunk starts at `first`."""
+        if not self.is_arg:
+            return tuple(parts)
+        index = parts[1]
+        nowhere = b.icmp("eq", index, b.const(index.ty, _nowhere(index.ty)))
+        wide = index if index.ty == "i64" else b.convert("sext", index, "i64")
+        return parts[0], b.select(nowhere, b.const("i64", _nowhere("i64")), b.add(wide, first))
 
     def _identity_value(self) -> float | int:
         if self.kind in ("sum", "any"):
@@ -95,6 +116,20 @@ class Reduction:
             return (comparison.minimum(b, x, y, self.dtype),)
         wins = self._wins(b, old, new)
         return b.select(wins, y, x), b.select(wins, new[1], old[1])
+
+    def accumulate(self, b: Builder, old: Sequence[Val], new: Sequence[Val]) -> tuple[Val, ...]:
+        """`combine` for a new element later than every old one: the first of equals is already there."""
+        if not self.is_arg:
+            return self.combine(b, old, new)
+        (x, index), y = old, new[0]
+        if self.dtype in FLOATS:
+            # Unordered or beyond, unless a NaN has already won.
+            beyond = b.and_(b.fcmp("ugt" if self.kind == "argmax" else "ult", y, x), b.fcmp("ord", x, x))
+        else:
+            beyond = comparison.compare(b, "gt" if self.kind == "argmax" else "lt", y, x, self.dtype)
+        # The first element counts even if it equals the identity.
+        wins = b.or_(beyond, b.icmp("eq", index, b.const(index.ty, _nowhere(index.ty))))
+        return b.select(wins, y, x), b.select(wins, new[1], index)
 
     def _wins(self, b: Builder, old: Sequence[Val], new: Sequence[Val]) -> Val:
         """Whether the new value is more extreme (NaN is the most), or as extreme and earlier."""

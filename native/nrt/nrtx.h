@@ -53,6 +53,7 @@ NRT_STATUS nrtx_model_entry(nrt_model_t* model, const char* name, nrtx_kernel_fn
 //
 // NRT_EXEC_BAD_INPUT, and nothing runs: a missing name, a size or a core that does not fit, an inconsistent block, or
 // strides that leave a tensor (checked where the declared dtype is known).
+// That the scalars and the chunk fields suit the kernel is the caller's word.
 // NRT_EXEC_COMPLETED_WITH_ERR: the kernel reported a data error; all outputs are written.
 typedef struct nrtx_launch {
   int64_t begin;  // work items [begin, end)

@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
+#include "collectives.h"
 #include "device.h"
 #include "fallback.h"
 #include "generator.h"
@@ -31,6 +32,7 @@ void attach_runtime(const std::map<std::string, uintptr_t>& addresses, int devic
   api.device_count = devices;
   register_hooks();
   register_op_table();
+  register_collectives();
 }
 
 void flush_all(FlushCause cause) {

@@ -84,13 +84,32 @@ c10::IValue to_host(const c10::IValue& v, int device) {
     }
     return list;
   }
+  if (v.isList()) {  // lists of lists of tensors, and lists of plain values
+    auto list = v.toList();
+    if (list.elementType()->kind() != c10::TypeKind::ListType) return v;
+    c10::impl::GenericList hosts(list.elementType());
+    for (const c10::IValue& e : list.vec()) hosts.push_back(to_host(e, device));
+    return hosts;
+  }
   if (v.isDevice() && v.toDevice().type() == kNeuron) return c10::Device(c10::kCPU);
   if (v.isGenerator()) return host_generator(v.toGenerator(), device);
   return v;
 }
 
+using Aliases = std::vector<std::pair<at::Tensor, at::Tensor>>;  // (host, original)
+
+// Remembers which host tensor stands for which device tensor.
+void pair_tensors(const c10::IValue& original, const c10::IValue& host, Aliases& aliases) {
+  if (original.isTensor()) {
+    if (original.toTensor().defined()) aliases.emplace_back(host.toTensor(), original.toTensor());
+  } else if (original.isTensorList() || (original.isList() && original.toList().elementType()->kind() == c10::TypeKind::ListType)) {
+    const auto originals = original.toListRef(), hosts = host.toListRef();
+    for (size_t i = 0; i < originals.size(); ++i) pair_tensors(originals[i], hosts[i], aliases);
+  }
+}
+
 // A host result as a device tensor. A view of an argument becomes a view of the device tensor behind it.
-at::Tensor to_device(const at::Tensor& result, const std::vector<std::pair<at::Tensor, at::Tensor>>& aliases, int device) {
+at::Tensor to_device(const at::Tensor& result, const Aliases& aliases, int device) {
   if (!result.defined() || result.device().type() != c10::kCPU) return result;
   for (const auto& [host, original] : aliases) {
     if (host.unsafeGetTensorImpl() == result.unsafeGetTensorImpl()) return original;
@@ -116,6 +135,21 @@ at::Tensor to_device(const at::Tensor& result, const std::vector<std::pair<at::T
   if (result.is_conj()) t._set_conj(true);
   if (result.is_neg()) t._set_neg(true);
   return t;
+}
+
+c10::IValue to_device(const c10::IValue& v, const Aliases& aliases, int device) {
+  if (v.isTensor()) return to_device(v.toTensor(), aliases, device);
+  if (v.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& e : v.toTensorVector()) list.push_back(to_device(e, aliases, device));
+    return list;
+  }
+  if (v.isList() && v.toList().elementType()->kind() == c10::TypeKind::ListType) {
+    c10::impl::GenericList list(v.toList().elementType());
+    for (const c10::IValue& e : v.toList().vec()) list.push_back(to_device(e, aliases, device));
+    return list;
+  }
+  return v;
 }
 
 // An op that resized an argument (out=, resize_ under a composite) resized the alias: the device tensor follows.
@@ -203,23 +237,11 @@ void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device
   const auto& schema = op.schema();
   const size_t n = schema.arguments().size();
   const size_t first = stack->size() - n;
-  std::vector<std::pair<at::Tensor, at::Tensor>> aliases;  // (host, original)
-  for (size_t i = 0; i < n; ++i) {
-    c10::IValue& v = (*stack)[first + i];
-    if (v.isTensor()) {
-      const at::Tensor original = v.toTensor();
-      v = to_host(original, device);
-      if (original.defined()) aliases.emplace_back(v.toTensor(), original);
-    } else if (v.isTensorList()) {
-      const auto originals = v.toTensorVector();
-      v = to_host(v, device);
-      const auto hosts = v.toTensorVector();
-      for (size_t k = 0; k < hosts.size(); ++k) {
-        if (originals[k].defined()) aliases.emplace_back(hosts[k], originals[k]);
-      }
-    } else {
-      v = to_host(v, device);
-    }
+  Aliases aliases;
+  for (size_t i = first; i < stack->size(); ++i) {
+    const c10::IValue original = (*stack)[i];
+    (*stack)[i] = to_host(original, device);
+    pair_tensors(original, (*stack)[i], aliases);
   }
   {
     GilFreeLock execution(r.execution_mutex());
@@ -229,15 +251,7 @@ void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device
   for (const auto& [host, original] : aliases) {
     if (original.device().type() == kNeuron) follow_resize(host, original, device);
   }
-  for (auto& v : *stack) {
-    if (v.isTensor()) {
-      v = to_device(v.toTensor(), aliases, device);
-    } else if (v.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& e : v.toTensorVector()) list.push_back(to_device(e, aliases, device));
-      v = std::move(list);
-    }
-  }
+  for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = to_device((*stack)[i], aliases, device);
 }
 
 }  // namespace neuron

@@ -1,6 +1,7 @@
 #include "infer.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty_strided.h>
@@ -108,6 +109,18 @@ c10::ScalarType common_dtype(const OpVariant& variant, const torch::jit::Stack& 
   return common;
 }
 
+// The result of a pointwise op over these operands: torch's own broadcasting and choice of strides.
+at::Tensor broadcast_result(const torch::jit::Stack& operands, c10::ScalarType dtype) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).check_all_same_dtype(false).check_all_same_device(false);
+  config.declare_static_dtype_and_device(dtype, c10::kMeta);
+  config.add_owned_output(at::Tensor());
+  for (const auto& v : operands) {
+    if (v.isTensor() && v.toTensor().defined()) config.add_owned_const_input(v.toTensor());
+  }
+  return config.build().output();
+}
+
 }  // namespace
 
 const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack) {
@@ -124,11 +137,18 @@ const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack)
 
   Inference fresh;
   fresh.key = key;
+  const BackendOnlyGuard guard;
+  const bool map = variant.row->kind == OpKind::kMap;
+  if (map) fresh.compute = variant.row->is(kBoolOperands) ? c10::kBool : common_dtype(variant, stack);
   torch::jit::Stack meta;
   meta.reserve(stack.size());
   for (const auto& v : stack) meta.push_back(to_meta(v));
-  {
-    const BackendOnlyGuard guard;
+  if (variant.meta) {
+    variant.meta->callBoxed(*variant.functional, c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
+  } else if (map) {
+    const c10::ScalarType result = variant.row->is(kBoolResult) ? c10::kBool : fresh.compute;
+    meta = {broadcast_result(meta, result)};
+  } else {
     try {
       variant.functional->callBoxed(meta);
     } catch (const c10::NotImplementedError&) {
@@ -136,14 +156,8 @@ const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack)
     }
   }
   for (const auto& v : meta) {
-    if (v.isTensor()) {
-      fresh.results.push_back(describe(v.toTensor()));
-    } else {
-      return nullptr;  // lists of tensors: no row has them
-    }
-  }
-  if (variant.row->kind == OpKind::kMap) {
-    fresh.compute = variant.row->is(kBoolOperands) ? c10::kBool : common_dtype(variant, stack);
+    if (!v.isTensor()) return nullptr;  // lists of tensors: no row has them
+    fresh.results.push_back(describe(v.toTensor()));
   }
   if (cache.size() >= kMaxEntries) cache.clear();
   return &(cache[hash] = std::move(fresh));

@@ -6,6 +6,7 @@
 
 #include "hash.h"
 #include "map_kernels.h"
+#include "meta_functions.h"
 #include "record_boxed.h"
 
 namespace neuron {
@@ -110,7 +111,11 @@ class Registrar {
                    std::optional<c10::OperatorHandle> functional, std::optional<c10::OperatorHandle> out) {
     // Composite ops reach us as the ops they are made of; a kernel here would hide their autograd formula.
     if (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return;
-    auto* variant = new OpVariant{&row, kind, handle, functional, out, {}};
+    auto* variant = new OpVariant{&row, kind, handle, functional, out, nullptr, {}};
+    if (functional) {
+      const auto& op = functional->schema();
+      variant->meta = meta_function(row.name + (op.overload_name().empty() ? "" : "." + op.overload_name()));
+    }
     variant->promotes = promoting_arguments(row, functional ? functional->schema() : handle.schema());
     const std::string name = c10::toString(handle.operator_name());
     auto kernel = row.kind == OpKind::kMap ? unboxed_map_kernel(*variant) : std::nullopt;

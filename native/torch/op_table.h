@@ -48,6 +48,7 @@ struct OpVariant {
   c10::OperatorHandle handle;                     // this overload
   std::optional<c10::OperatorHandle> functional;  // its functional overload: what shapes and dtypes are inferred with
   std::optional<c10::OperatorHandle> out;         // its out= overload, for kNativeOut
+  const c10::KernelFunction* meta = nullptr;      // torch's structured meta function of the functional overload
   std::vector<bool> promotes;                     // per argument: takes part in type promotion
 };
 

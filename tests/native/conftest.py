@@ -1,5 +1,6 @@
 """Fixtures of the native tests: the software core, built if it is not there, and an open runtime."""
 
+import gc
 import os
 import subprocess
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from adaptive_eager.native import library
 from adaptive_eager.native.runtime import open_runtime
+from native_kernels import TARGET, Linker, scale_artifact
 
 NRT = Path(library.__file__).parent / "nrt"
 MEBIBYTE = 1 << 20
@@ -47,3 +49,19 @@ def runtime(lib):
     """An open runtime of two devices with 64 MiB each."""
     with open_runtime("software", devices=2, bytes_limit=LIMIT) as opened:
         yield opened
+
+
+@pytest.fixture
+def linker(runtime):
+    linker = Linker()
+    runtime.set_loader(linker.link, linker.unlink, [TARGET])
+    yield linker
+    gc.collect()
+    runtime.close()
+    assert linker.linked == 0  # every link was undone
+
+
+@pytest.fixture
+def model(runtime, linker):
+    with runtime.load(scale_artifact(), 0, "scale") as loaded:
+        yield loaded

@@ -1,12 +1,16 @@
-"""Small kernels for the model tests: C compiled to object code, linked by LLVM ORC as the real compiler's are."""
+"""What the model tests share: small kernels, compiled from C and linked by LLVM ORC, and one call of such a kernel."""
 
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
 
 import llvmlite.binding as llvm
+import pytest
 from adaptive_eager.native import library
 from adaptive_eager.native.artifact import TensorSpec, pack
+from adaptive_eager.native.errors import NrtError
+from adaptive_eager.native.launch import launch_block
 
 SOURCE = r"""
 #include "kernel_abi.h"
@@ -89,3 +93,31 @@ class Linker:
     def unlink(self, tracker) -> None:
         tracker.close()
         self.linked -= 1
+
+
+class Call:
+    """The tensors and sets of one execution of the `scale` kernel over 3 x 4 floats."""
+
+    def __init__(self, runtime, device=0, block=None):
+        self.a, self.out = runtime.allocate(device, 48, "a"), runtime.allocate(device, 48, "out")
+        self.inputs, self.outputs = runtime.tensor_set("inputs"), runtime.tensor_set("outputs")
+        self.a.write(struct.pack("<12f", *range(12)))
+        self.out.memset(0)
+        self.launch = runtime.allocate_host(256, "launch")
+        self.set_block(block or launch_block(0, 12, [3, 4], [[4, 1], [4, 1]], [2.5]))
+        self.inputs.add("a", self.a)
+        self.inputs.add("launch", self.launch)
+        self.outputs.add("out", self.out)
+
+    def set_block(self, block):
+        self.launch.memset(0)
+        self.launch.write(block)
+
+    def result(self):
+        return list(struct.unpack("<12f", self.out.read()))
+
+
+def status_of(function, *arguments):
+    with pytest.raises(NrtError) as caught:
+        function(*arguments)
+    return caught.value.status

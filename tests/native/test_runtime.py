@@ -9,7 +9,7 @@ import threading
 import pytest
 from adaptive_eager.native.errors import DeadHandleError, NrtError, RuntimeLibraryError, Status, status_name
 from adaptive_eager.native.library import ffi
-from adaptive_eager.native.runtime import open_runtime
+from adaptive_eager.native.runtime import DeviceTensor, open_runtime
 
 # -- Life -------------------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ def test_guarded_memory(software_library):
     script = """
 import sys
 from adaptive_eager.native.library import ffi
-from adaptive_eager.native.runtime import open_runtime
+from adaptive_eager.native.runtime import DeviceTensor, open_runtime
 with open_runtime("software", guard=True) as runtime:
     tensor = runtime.allocate(0, 5000)
     tensor.write(b"hello")
@@ -221,8 +221,8 @@ def test_threads(runtime):
 
     def work(seed):
         try:
-            dice, mine = random.Random(seed), []
-            for step in range(300):
+            dice, mine = random.Random(seed), list[tuple[DeviceTensor, int]]()
+            for step in range(200):
                 if len(mine) > 8 or (mine and dice.random() < 0.4):
                     tensor, fill = mine.pop(dice.randrange(len(mine)))
                     data = tensor.read()
@@ -279,7 +279,7 @@ def test_racing_frees_and_reads(open_lib):
     readers = [threading.Thread(target=read) for _ in range(3)]
     for thread in readers:
         thread.start()
-    for _ in range(3000):
+    for _ in range(1000):
         box = ffi.new("nrt_tensor_t **")
         assert lib.nrt_tensor_allocate(0, 0, 1 << 16, b"", box) == 0
         shared[0] = box[0]

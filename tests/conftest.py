@@ -1,0 +1,20 @@
+"""Shared fixtures. Tests use a kernel cache of their own, so that a run starts cold and leaves nothing behind."""
+
+import os
+import tempfile
+
+_CACHE = tempfile.TemporaryDirectory(prefix="adaptive-eager-tests-")
+os.environ.setdefault("ADAPTIVE_EAGER_CACHE_DIR", os.path.join(_CACHE.name, "cache"))
+
+import pytest  # noqa: E402
+
+MODES = ("adaptive", "per_op", "stepwise")
+
+
+@pytest.fixture(params=MODES)
+def mode(request):
+    """Runs the test in each mode."""
+    import adaptive_eager as ae
+
+    with getattr(ae, request.param)():
+        yield request.param
