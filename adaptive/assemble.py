@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adaptive_eager.compiler.loop_ir import Access, Kernel, Store
+from adaptive_eager.cost import kernel_cost
 from adaptive_eager.dataflow import Dataflow, Version
 from adaptive_eager.fusion import Group
 from adaptive_eager.layout import LoopDim, Moves, kept_dims, merge, walk_order
@@ -36,6 +37,7 @@ class LaunchRecipe:
             "scalars": self.scalars,
             "nodes": self.nodes,
             "ops": len(set(self.nodes)),
+            "cost": kernel_cost(self.kernel),
         }
 
 

@@ -27,6 +27,7 @@ CAUSES = {
     "generator": "the random generator's state was read or set",
     "resize": "a storage was resized",
     "other_device": "another device needed the results",
+    "collective": "a collective operation among processes",
     "fork": "the process forked",
     "mode_change": "the mode was changed",
     "stepwise": "stepwise mode: each op at its call",

@@ -1,4 +1,4 @@
-"""Compile time of kernels, by stage: IR text, parse, machine code, link. Usage: python bench/compile_time.py [rounds]"""
+"""Compile time of kernels by stage: IR text, parse, machine code, link. Usage: python bench/compile_time.py [rounds]"""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 
 import llvmlite.binding as llvm
 import torch
-
 from adaptive_eager.compiler.codegen import _machine, emit_ir
 from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
@@ -25,8 +24,8 @@ def chain(dtype: str, dims: str, moves: tuple[str, str]) -> Kernel:
         Instr("scalar", (), "f64", "f64", (1, "f")),
     ]
     for op, *args in (
-        ("mul", 0, 1), ("add", 4, 2), ("tanh", 5), ("mul", 6, 0), ("sub", 7, 1), ("relu", 8), ("neg", 9), ("div", 10, 3),
-        ("exp", 11), ("add", 12, 0), ("sigmoid", 13),
+        ("mul", 0, 1), ("add", 4, 2), ("tanh", 5), ("mul", 6, 0), ("sub", 7, 1), ("relu", 8), ("neg", 9),
+        ("div", 10, 3), ("exp", 11), ("add", 12, 0), ("sigmoid", 13),
     ):  # fmt: skip
         p.append(Instr(op, tuple(args), dtype, dtype))
     out = moves[0].replace("0", "s")

@@ -115,7 +115,9 @@ class Builder:
         """Vector of one scalar value."""
         v = self.vector(ty)
         one = self.put(level, f"insertelement {v} poison, {ty} {scalar}, i32 0")
-        return Val(self.put(level, f"shufflevector {v} {one}, {v} poison, <{self.lanes} x i32> zeroinitializer"), ty, level)
+        return Val(
+            self.put(level, f"shufflevector {v} {one}, {v} poison, <{self.lanes} x i32> zeroinitializer"), ty, level
+        )
 
     def binary(self, op: str, a: Val, b: Val) -> Val:
         level = a.level if a.level > b.level else b.level

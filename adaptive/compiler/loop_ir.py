@@ -78,9 +78,9 @@ class Kernel:
     either  kept..., reduced...             (inner: vectorised along the last reduced dim), or
             kept..., reduced..., one kept    (outer: vectorised along the last kept dim).
     Its program may contain `reduce` instructions: Instr(op="reduce", args=(value,), compute=accumulator dtype,
-    dtype=result dtype, attrs=(kind,)) with kind one of "sum prod amax amin any all argmax argmin"; a reduce value may be
-    used only by the epilogue. `stores` of values of `program` are done at each point, `final_stores` once a kept point,
-    after the epilogue.
+    dtype=result dtype, attrs=(kind,)) with kind one of "sum prod amax amin any all argmax argmin"; a reduce value may
+    be used only by the epilogue. `stores` of values of `program` are done at each point, `final_stores` once a kept
+    point, after the epilogue.
     """
 
     dims: str

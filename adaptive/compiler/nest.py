@@ -4,8 +4,8 @@ Dimensions of a nest are row dimensions, walked by an odometer, and at most one 
 once. The last, partial block of a row runs through the same body: its inputs are first copied to a small buffer on the
 stack and its outputs copied back, so an element's bits never depend on where the row ends.
 
-Names in the generated text, for access j:  %p<j> pointer at loop level ENTRY, %r<j> at ROW, %b<j> and %s<j> base pointer
-and element stride of the running SEGMENT, %st<j> staging buffer.
+Names in the generated text, for access j:  %p<j> pointer at loop level ENTRY, %r<j> at ROW, %b<j> and %s<j> base
+pointer and element stride of the running SEGMENT, %st<j> staging buffer.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ class Nest:
         b, ty = self.b, self.memory_type(access)
         if self.moves(access, self.vector_dim) == UNIT:
             where = b.put(BODY, f"getelementptr {ty}, ptr %b{access}, i64 %i")
-            b.line(BODY, f"store {b.vector(ty)} {value.ref}, ptr {where}, align 1")
+            # Volatile where the access is also loaded, or LLVM may turn `a = select(m, x, a)` into a masked store,
+            # which is microcode on some CPUs.
+            store = "store volatile" if access in self.loads else "store"
+            b.line(BODY, f"{store} {b.vector(ty)} {value.ref}, ptr {where}, align 1")
             return
         for lane, where in enumerate(self._lane_pointers(access)):
             element = b.put(BODY, f"extractelement {b.vector(ty)} {value.ref}, i32 {lane}")
@@ -159,7 +162,7 @@ class Nest:
         b.line(ENTRY, f"store {ty} {element}, ptr %p{access}, align 1")
 
     def real_lanes(self, ty: str = "i32") -> Val:
-        """Mask of the block's lanes that are inside the row, compared in an integer type of the masked values' width."""
+        """Mask of the block's lanes inside the row, compared in an integer type of the masked values' width."""
         found = self._masks.get(ty)
         if found is None:
             b = self.b
@@ -175,7 +178,9 @@ class Nest:
     def staging(self) -> list[str]:
         """Stack buffers, for the entry block."""
         return [
-            f"%st{j} = alloca {self.b.vector(self.memory_type(j))}, align 64" for j in self.used if self._along_vector(j)
+            f"%st{j} = alloca {self.b.vector(self.memory_type(j))}, align 64"
+            for j in self.used
+            if self._along_vector(j)
         ]
 
     def entry_pointers(self) -> list[str]:
@@ -236,12 +241,14 @@ class Nest:
 
     def segments(self, before: str, first: str, end: str, carried: Sequence[Carried] = ()) -> list[str]:
         """Blocks over columns [first, end): full ones, then the tail. Control comes from block `before` and leaves to
-        label `row.done`. Each carried value comes in as %<stem>.row, is %<stem> in the body, and %<stem>.out afterwards."""
+        label `row.done`. A carried value comes in as %<stem>.row, is %<stem> in the body, %<stem>.out afterwards."""
         lanes = self.b.lanes
         moving = [j for j in self.used if self._along_vector(j)]
         strided = [j for j in moving if self.moves(j, self.vector_dim) != UNIT]
         base = {j: f"%r{j}" if self._in_rows(j) else f"%p{j}" for j in moving}
-        stride = {j: f"%s{j}.{self.vector_dim}" if self.moves(j, self.vector_dim) != BROADCAST else "0" for j in strided}
+        stride = {
+            j: f"%s{j}.{self.vector_dim}" if self.moves(j, self.vector_dim) != BROADCAST else "0" for j in strided
+        }
         text = [
             f"%len = sub i64 {end}, {first}",
             f"%whole = and i64 %len, {-lanes}",
@@ -255,7 +262,9 @@ class Nest:
         ]
         text += [f"%b{j} = phi ptr [ {base[j]}, %{before} ], [ %t{j}, %staged ]" for j in moving]
         text += [f"%s{j} = phi i64 [ {stride[j]}, %{before} ], [ 1, %staged ]" for j in strided]
-        text += [f"%{c.stem}.seg = phi {c.type} [ %{c.stem}.row, %{before} ], [ %{c.stem}.out, %staged ]" for c in carried]
+        text += [
+            f"%{c.stem}.seg = phi {c.type} [ %{c.stem}.row, %{before} ], [ %{c.stem}.out, %staged ]" for c in carried
+        ]
         text += self.b.streams[SEGMENT]
         text += ["%some = icmp slt i64 %i.first, %stop", "br i1 %some, label %body, label %after"]
         text += ["body:", "%i = phi i64 [ %i.first, %segment ], [ %i.next, %body ]"]

@@ -6,7 +6,7 @@ memory; every column is added in the order of the rows, whichever vector or tail
 
 from __future__ import annotations
 
-from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, Val
+from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, Builder, Val
 from adaptive_eager.compiler.loop_ir import Kernel
 from adaptive_eager.compiler.nest import decompose
 from adaptive_eager.compiler.reduction import Reduction
@@ -34,7 +34,8 @@ class OuterChunk(Chunk):
             places.append(b.put(BODY, f"getelementptr {slot.ty}, ptr {first}, i64 {self.column}"))
             old.append(Val(b.put(BODY, f"load {b.vector(slot.ty)}, ptr {places[-1]}, align 1"), slot.ty, BODY))
         for place, total in zip(places, reduction.accumulate(b, old, new), strict=True):
-            b.line(BODY, f"store {b.vector(total.ty)} {total.ref}, ptr {place}, align 1")
+            # Volatile, or LLVM makes a select stored where it was loaded from a masked store: microcode on some CPUs.
+            b.line(BODY, f"store volatile {b.vector(total.ty)} {total.ref}, ptr {place}, align 1")
 
     def text(self) -> list[str]:
         b, nest, lanes = self.b, self.nest, self.b.lanes
@@ -94,7 +95,7 @@ class OuterFinish(Finish):
             chosen = j.put(BODY, f"select i1 %c.first, {v} {identity.ref}, {v} {so_far.ref}")
             old.append(so_far._replace(ref=chosen))
         for (where, _), total in zip(places, reduction.combine(j, old, reduction.absolute(j, new, start)), strict=True):
-            j.line(BODY, f"store {j.vector(total.ty)} {total.ref}, ptr {where}, align 1")
+            j.line(BODY, f"store volatile {j.vector(total.ty)} {total.ref}, ptr {where}, align 1")
 
     def text(self) -> list[str]:
         b = self.b

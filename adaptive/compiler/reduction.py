@@ -1,8 +1,8 @@
 """Reduction: what one `reduce` instruction accumulates, its identity, and how two accumulations become one.
 
-argmax and argmin carry a value and an index; the others carry a value. Within a chunk the index is relative to the chunk
-and as narrow as the value allows, as vectors of mixed widths are slow. Combining is exact about ties (the smaller index
-wins), so an arg reduction does not even depend on the order; the others have one fixed order.
+argmax and argmin carry a value and an index; the others carry a value. Within a chunk the index is relative to the
+chunk and as narrow as the value allows, as vectors of mixed widths are slow. Combining is exact about ties (the
+smaller index wins), so an arg reduction does not even depend on the order; the others have one fixed order.
 """
 
 from __future__ import annotations

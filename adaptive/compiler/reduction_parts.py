@@ -1,11 +1,11 @@
-"""Reduction parts: what the two functions of a reduction kernel share - dims, item decoding, accumulator places, text."""
+"""Reduction parts: what the functions of a reduction kernel share - dims, item decoding, accumulator places, text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adaptive_eager.compiler.builder import Builder, CompileError, bits_of
+from adaptive_eager.compiler.builder import Builder, CompileError, Val, bits_of
 from adaptive_eager.compiler.loop_ir import BROADCAST, KEPT, REDUCED, Kernel
 from adaptive_eager.compiler.nest import Nest, decompose, load_arguments, load_sizes
 from adaptive_eager.compiler.program import Program
@@ -170,7 +170,10 @@ class Finish(Part):
         everything = kernel.program + kernel.epilogue
         loads = used_by(everything, (s.value for s in kernel.final_stores)).loads
         for j in loads:
-            if any(m != BROADCAST and kind == REDUCED for kind, m in zip(kernel.dims, kernel.accesses[j].moves, strict=True)):
+            if any(
+                m != BROADCAST and kind == REDUCED
+                for kind, m in zip(kernel.dims, kernel.accesses[j].moves, strict=True)
+            ):
                 raise CompileError(f"epilogue: access {j} moves along a reduced dimension")
         stores = {s.access for s in kernel.final_stores}
         vector_dim = None if self.inner else self.last
@@ -179,7 +182,7 @@ class Finish(Part):
         #: Operations that combine a chunk's accumulators with the totals.
         self.join = Builder(b.target, b.declarations, b.helpers, prefix="j")
 
-    def emit_final_stores(self) -> list[tuple[int, object]]:
+    def emit_final_stores(self) -> list[tuple[int, Val]]:
         stores = self.kernel.final_stores
         return [(s.access, self.program.stored(s.value, self.dtypes[s.access])) for s in stores]
 

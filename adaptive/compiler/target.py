@@ -50,7 +50,7 @@ class Target:
 
     @functools.cached_property
     def function_attributes(self) -> str:
-        """LLVM attributes of every function: 512-bit vectors must be legal, or they are passed in the wrong registers."""
+        """LLVM attributes of every function: 512-bit vectors must be legal, or they travel in the wrong registers."""
         if self.name != "avx512":
             return "nounwind"
         return 'nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512"'

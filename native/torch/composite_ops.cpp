@@ -7,9 +7,13 @@
 #include <ATen/ops/amin.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/argmin.h>
+#include <ATen/ops/bitwise_left_shift.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
@@ -81,14 +85,41 @@ void check_extremum(const Tensor& self, int64_t dim, const char* name) {
   const int64_t d = c10::maybe_wrap_dim(dim, self.dim());
   TORCH_CHECK_INDEX(self.dim() == 0 || self.size(d) != 0, name, "(): Expected reduction dim ", d, " to have non-zero size.");
 }
+// argmax and argmin do not take bool.
+Tensor ordered(const Tensor& t) { return t.scalar_type() == ScalarType::Bool ? t.to(ScalarType::Byte) : t; }
+
 std::tuple<Tensor, Tensor> max_dim(const Tensor& self, int64_t dim, bool keepdim) {
   check_extremum(self, dim, "max");
-  return {at::amax(self, {dim}, keepdim), at::argmax(self, dim, keepdim)};
+  return {at::amax(self, {dim}, keepdim), at::argmax(ordered(self), dim, keepdim)};
 }
 std::tuple<Tensor, Tensor> min_dim(const Tensor& self, int64_t dim, bool keepdim) {
   check_extremum(self, dim, "min");
-  return {at::amin(self, {dim}, keepdim), at::argmin(self, dim, keepdim)};
+  return {at::amin(self, {dim}, keepdim), at::argmin(ordered(self), dim, keepdim)};
 }
+
+// Dropout: the mask is drawn by a host op, the products fuse with their neighbours.
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::optional<bool> train) {
+  if (!train.value_or(true) || input.numel() == 0) {
+    return {input.clone(), at::ones_like(input, input.options().dtype(ScalarType::Bool))};
+  }
+  const double keep = 1.0 - p;
+  Tensor mask = at::empty_like(input, input.options().dtype(ScalarType::Bool));
+  mask.bernoulli_(keep);
+  return {at::mul(at::mul(input, mask), keep == 0.0 ? 0.0 : 1.0 / keep), mask};
+}
+Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double scale) {
+  return at::mul(at::mul(grad, mask), scale);
+}
+
+// The shift operators, which torch does not route to the shift functions.
+Tensor shift_left(const Tensor& self, const Scalar& other) { return at::bitwise_left_shift(self, other); }
+Tensor shift_left_tensor(const Tensor& self, const Tensor& other) { return at::bitwise_left_shift(self, other); }
+Tensor shift_right(const Tensor& self, const Scalar& other) { return at::bitwise_right_shift(self, other); }
+Tensor shift_right_tensor(const Tensor& self, const Tensor& other) { return at::bitwise_right_shift(self, other); }
+Tensor& shift_left_(Tensor& self, const Scalar& other) { return self.bitwise_left_shift_(other); }
+Tensor& shift_left_tensor_(Tensor& self, const Tensor& other) { return self.bitwise_left_shift_(other); }
+Tensor& shift_right_(Tensor& self, const Scalar& other) { return self.bitwise_right_shift_(other); }
+Tensor& shift_right_tensor_(Tensor& self, const Tensor& other) { return self.bitwise_right_shift_(other); }
 
 Scalar order(const std::optional<Scalar>& p) { return p ? *p : Scalar(2.0); }
 Tensor norm(const Tensor& self, const Scalar& p) { return at::linalg_vector_norm(self, p); }
@@ -111,6 +142,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("std_mean.correction", &std_mean);
   m.impl("max.dim", &max_dim);
   m.impl("min.dim", &min_dim);
+  m.impl("__lshift__.Scalar", &shift_left);
+  m.impl("__lshift__.Tensor", &shift_left_tensor);
+  m.impl("__rshift__.Scalar", &shift_right);
+  m.impl("__rshift__.Tensor", &shift_right_tensor);
+  m.impl("__ilshift__.Scalar", &shift_left_);
+  m.impl("__ilshift__.Tensor", &shift_left_tensor_);
+  m.impl("__irshift__.Scalar", &shift_right_);
+  m.impl("__irshift__.Tensor", &shift_right_tensor_);
+  m.impl("native_dropout", &native_dropout);
+  m.impl("native_dropout_backward", &native_dropout_backward);
   m.impl("norm.Scalar", &norm);
   m.impl("norm.ScalarOpt_dtype", &norm_dtype);
   m.impl("norm.ScalarOpt_dim", &norm_dim);

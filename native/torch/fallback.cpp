@@ -45,11 +45,14 @@ void count(const std::string& name) {
   const FallbackPolicy policy = f.policy;
   lock.unlock();
   if (policy == FallbackPolicy::kQuiet || (policy == FallbackPolicy::kWarn && !first)) return;
-  const std::string where = describe(capture_origin());
-  TORCH_CHECK(policy != FallbackPolicy::kError, "[neuron] ", name, " cannot run on the device", where.empty() ? "" : "\n  called at ",
-              where, "\n  ADAPTIVE_EAGER_FALLBACK=warn lets it run on the host");
-  TORCH_WARN("[neuron] ", name, " cannot run on the device and runs on the host (said once an op; counted in ",
-             "adaptive_eager.get_fallback_ops()).", where.empty() ? "" : "\n  called at ", where);
+  const Origin* origin = capture_origin();
+  if (policy == FallbackPolicy::kError) {
+    const std::string where = describe(origin);
+    TORCH_CHECK(false, "[neuron] ", name, " cannot run on the device", where.empty() ? "" : "\n  called at ", where,
+                "\n  ADAPTIVE_EAGER_FALLBACK=warn lets it run on the host");
+  }
+  warn_at(origin, "[neuron] " + name + " cannot run on the device and runs on the host (said once an op; counted in "
+                  "adaptive_eager.get_fallback_ops())");
 }
 
 void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { run_fallback(op, stack); }

@@ -208,7 +208,7 @@ void run_host_call(Recorder& recorder, Window& window, const Node& node) {
     variant.out->callBoxed(stack);
     return;
   }
-  variant.handle.callBoxed(stack);
+  variant.functional->callBoxed(stack);
   int k = 0;
   for (auto& v : stack) {
     at::Tensor result = std::move(v).toTensor();
@@ -240,7 +240,9 @@ void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device
   Aliases aliases;
   for (size_t i = first; i < stack->size(); ++i) {
     const c10::IValue original = (*stack)[i];
-    (*stack)[i] = to_host(original, device);
+    const bool draws = original.isNone() && schema.arguments()[i - first].type()->isSubtypeOf(
+                                                *c10::OptionalType::create(c10::GeneratorType::get()));
+    (*stack)[i] = draws ? c10::IValue(host_generator(std::nullopt, device)) : to_host(original, device);
     pair_tensors(original, (*stack)[i], aliases);
   }
   {

@@ -97,7 +97,7 @@ c10::ScalarType common_dtype(const OpVariant& variant, const torch::jit::Stack& 
     if (stack[i].isTensor()) {
       if (stack[i].toTensor().defined()) state = at::native::update_result_type_state(stack[i].toTensor(), state);
     } else {
-      at::Tensor scalar = at::scalar_tensor(stack[i].toScalar());
+      at::Tensor scalar = c10::scalar_to_tensor(stack[i].toScalar());
       scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
       state = at::native::update_result_type_state(scalar, state);
     }

@@ -35,6 +35,11 @@ bool follows(const Tensor& a, const Tensor& b) {
   return as.slice(as.size() - bs.size()) == bs;
 }
 
+// The second operand's dtype changes nothing: the same dtype, or a mask beside a float.
+bool joins(const Tensor& a, const Tensor& b) {
+  return b.scalar_type() == a.scalar_type() || (b.scalar_type() == ScalarType::Bool && c10::isFloatingType(a.scalar_type()));
+}
+
 // A number operand: a wrapped Python number, or a 0-dim CPU tensor beside a tensor with dims (neither promotes within its
 // category).
 bool number_for(const Tensor& t, const Tensor& n) {
@@ -145,7 +150,7 @@ struct BinaryBase : Kernel {
     if (!plain(row_, a) || !alpha_ok(a, alpha)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
-      if (b.scalar_type() != dtype || a.device() != b.device() || !follows(a, b)) return false;
+      if (!joins(a, b) || a.device() != b.device() || !follows(a, b)) return false;
       out = like(a, result_dtype(dtype));
       record(out, true, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
@@ -168,7 +173,7 @@ struct BinaryBase : Kernel {
     if (!plain(row_, a) || !alpha_ok(a, alpha) || row_.is(kBoolResult)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
-      if (b.scalar_type() != dtype || a.device() != b.device() || !follows(a, b) || !safe_in_place(a, b)) return false;
+      if (!joins(a, b) || a.device() != b.device() || !follows(a, b) || !safe_in_place(a, b)) return false;
       record(a, false, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
         r.input(b.unsafeGetTensorImpl());

@@ -94,8 +94,7 @@ class Registrar {
     }
     const bool native_out = row.is(kNativeOut);
     add_variant(row, VariantKind::kFunctional, *handle, *handle, native_out ? out : std::nullopt);
-    // Composite out= kernels of host ops call the functional op and copy: good enough, and they resize.
-    if (out && (row.kind == OpKind::kMap || row.kind == OpKind::kReduction)) {
+    if (out && row.kind != OpKind::kHostNow && out->schema().returns().size() == 1) {
       add_variant(row, VariantKind::kOut, *out, *handle, std::nullopt);
     }
     if (row.kind != OpKind::kMap && row.kind != OpKind::kHost) return;

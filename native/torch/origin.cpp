@@ -1,5 +1,6 @@
 #include <Python.h>
 #include <frameobject.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <fstream>
 #include <map>
@@ -39,6 +40,7 @@ void set_library_folders(std::vector<std::string> folders) { library_folders() =
 const Origin* capture_origin() {
   if (!Py_IsInitialized()) return nullptr;
   const PyGILState_STATE gil = PyGILState_Ensure();
+  const int collecting = PyGC_Disable();  // a finaliser could record ops, and the window is locked
   const Origin* origin = nullptr;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame) {
@@ -54,8 +56,17 @@ const Origin* capture_origin() {
     frame = back;
   }
   if (PyErr_Occurred()) PyErr_Clear();
+  if (collecting) PyGC_Enable();
   PyGILState_Release(gil);
   return origin;
+}
+
+void warn_at(const Origin* origin, const std::string& message) {
+  pybind11::gil_scoped_acquire gil;
+  const int failed = origin ? PyErr_WarnExplicit(PyExc_UserWarning, message.c_str(), origin->file.c_str(), origin->line,
+                                                 nullptr, nullptr)
+                            : PyErr_WarnEx(PyExc_UserWarning, message.c_str(), 1);
+  if (failed) throw pybind11::error_already_set();
 }
 
 std::string describe(const Origin* origin) {

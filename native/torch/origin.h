@@ -19,6 +19,9 @@ const Origin* capture_origin();
 // "file.py:12, in f" with the source text when the file can be read; empty for null.
 std::string describe(const Origin* origin);
 
+// A Python warning that points at the user's line. Throws if the program turns warnings into errors.
+void warn_at(const Origin* origin, const std::string& message);
+
 // Folders whose frames are never the user's.
 void set_library_folders(std::vector<std::string> folders);
 

@@ -55,9 +55,10 @@ ReductionShape shape_reduction(const Launch& launch, const int64_t* sizes, int n
   return s;
 }
 
+// Runs items on one thread, or on all if their work is worth it. `work_each` is in quarters of an addition.
 template <typename Body>
 void split(int64_t items, int64_t work_each, const Body& body) {
-  const int64_t grain = std::max<int64_t>(1, params().parallel_grain / std::max<int64_t>(work_each, 1));
+  const int64_t grain = std::max<int64_t>(1, 4 * params().parallel_grain / std::max<int64_t>(work_each, 1));
   if (items <= grain || in_forked_child() || at::get_num_threads() == 1) {
     body(0, items);
   } else {
@@ -65,21 +66,22 @@ void split(int64_t items, int64_t work_each, const Body& body) {
   }
 }
 
-void run_reduction(const Launch& launch, const int64_t* sizes, int n_dims, nrtx_kernel_args& args) {
+void run_reduction(const Launch& launch, const int64_t* sizes, int n_dims, nrtx_kernel_args& args, int device) {
   const ReductionShape s = shape_reduction(launch, sizes, n_dims, args);
   if (s.items == 0) return;
   const bool few_items = s.items < 2 * at::get_num_threads();
-  if (!few_items || args.n_chunks == 1 || s.items * s.work < params().parallel_grain || in_forked_child()) {
+  const int64_t work = s.work * launch.cost;  // of an item
+  if (!few_items || args.n_chunks == 1 || s.items * work < 4 * params().parallel_grain || in_forked_child()) {
     args.phase = 0;
-    split(s.items, s.work, [&](int64_t b, int64_t e) { launch.fn(&args, b, e); });
+    split(s.items, work, [&](int64_t b, int64_t e) { launch.fn(&args, b, e); });
     return;
   }
-  const c10::DataPtr scratch = allocate(static_cast<size_t>(s.items * args.n_chunks * launch.acc_bytes), current_device());
+  const c10::DataPtr scratch = allocate(static_cast<size_t>(s.items * args.n_chunks * launch.acc_bytes), device);
   args.partials = static_cast<char*>(scratch.get());
   args.phase = 1;
-  split(s.items * args.n_chunks, s.work / args.n_chunks, [&](int64_t b, int64_t e) { launch.fn(&args, b, e); });
+  split(s.items * args.n_chunks, work / args.n_chunks, [&](int64_t b, int64_t e) { launch.fn(&args, b, e); });
   args.phase = 2;
-  split(s.items, args.n_chunks, [&](int64_t b, int64_t e) { launch.fn(&args, b, e); });
+  split(s.items, 4 * args.n_chunks, [&](int64_t b, int64_t e) { launch.fn(&args, b, e); });
 }
 
 }  // namespace
@@ -119,9 +121,9 @@ int run_launch(const Launch& launch, const Window& window, size_t first_node) {
   args.scalars = scalar_bits;
   args.error = &error;
   if (launch.kind == KernelKind::kMap) {
-    split(points, 1, [&](int64_t b, int64_t e) { launch.fn(&args, b, e); });
+    split(points, launch.cost, [&](int64_t b, int64_t e) { launch.fn(&args, b, e); });
   } else {
-    run_reduction(launch, sizes, n_dims, args);
+    run_reduction(launch, sizes, n_dims, args, window.slots[operands[launch.iteration].slot]->device().index());
   }
   return error;
 }

@@ -36,6 +36,7 @@ struct Launch {
   int64_t acc_bytes = 0;          // reductions: bytes of one chunk's accumulators
   int64_t block = 0;              // outer reductions: columns an item
   std::vector<uint32_t> nodes;    // trace node of each value of the kernel: what a data error's number leads back to
+  int64_t cost = 4;               // work at a point, in quarters of a float32 addition (adaptive/cost.py)
   uint32_t n_ops = 0;             // trace nodes this kernel computes
 };
 

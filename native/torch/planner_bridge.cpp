@@ -108,6 +108,7 @@ Launch parse_launch(const py::dict& d) {
   launch.acc_bytes = d["acc_bytes"].cast<int64_t>();
   launch.block = d["block"].cast<int64_t>();
   launch.nodes = d["nodes"].cast<std::vector<uint32_t>>();
+  launch.cost = d["cost"].cast<int64_t>();
   launch.n_ops = d["ops"].cast<uint32_t>();
   return launch;
 }

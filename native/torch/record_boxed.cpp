@@ -131,17 +131,17 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
   Recording r(recorder(device), row);
   for (size_t i = 0; i < args.size(); ++i) {
     const IValue& v = args[i];
-    const bool number = schema.arguments()[i].type()->kind() == c10::TypeKind::NumberType ||
-                        schema.arguments()[i].type()->isSubtypeOf(*c10::OptionalType::create(c10::NumberType::get()));
+    const auto& type = schema.arguments()[i].type();
+    const bool number = type->kind() == c10::TypeKind::NumberType ||
+                        type->isSubtypeOf(*c10::OptionalType::create(c10::NumberType::get()));
+    const bool tensor = type->isSubtypeOf(*c10::OptionalType::ofTensor());
     if (v.isTensor() && v.toTensor().defined()) {
       if (v.toTensor().device().type() == kNeuron) r.input(v.toTensor().unsafeGetTensorImpl());
       else record_number_tensor(r, v.toTensor());
-    } else if (v.isTensor()) {
+    } else if (tensor || (number && v.isNone())) {
       r.absent();
     } else if (v.isString()) {
       r.attr(v.toStringRef());
-    } else if (number && v.isNone()) {
-      r.absent();
     } else if (number) {
       record_scalar(r, v);
     } else if (v.isNone()) {
@@ -347,6 +347,13 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   }
   torch::jit::Stack results;
   record_host(variant, args, inference, device, &results);
+  if (variant.kind == VariantKind::kOut) {
+    const at::Tensor result = results[0].toTensor();
+    at::native::resize_output(written, result.sizes());
+    check_cast(result.scalar_type(), written.scalar_type());
+    written.copy_(result);
+    results[0] = written;
+  }
   torch::jit::drop(*stack, n);
   for (auto& v : results) stack->push_back(std::move(v));
 }

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 import struct
 from dataclasses import dataclass, field
 
 import torch
-
 from adaptive_eager.compiler.codegen import CompiledKernel, compile_kernel
 from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.target import Target, host_can_run, host_target, named_target
+
+# The tensors are small: threads would only wait for each other.
+torch.set_num_threads(1)
 
 TORCH_LIBRARY = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
 DTYPES = {
@@ -45,9 +48,9 @@ _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
 
 def runnable_targets() -> list[Target]:
-    """Every target family this machine can execute, host first."""
-    targets = [host_target()] + [named_target(n) for n in ("avx512", "avx2", "generic")]
-    return [t for t in targets if host_can_run(t)]
+    """Every target family this machine can execute: the host's own first, then the narrower ones."""
+    others = [named_target(n) for n in ("avx512", "avx2", "generic") if n != host_target().name]
+    return [host_target(), *(t for t in others if host_can_run(t))]
 
 
 @functools.cache
@@ -118,7 +121,11 @@ class Runner:
         rank = len(self.kernel.dims)
         ptrs = (ctypes.c_void_p * max(1, len(tensors)))(*(t.data_ptr() for t in tensors))
         size_array = (ctypes.c_int64 * max(1, rank))(*sizes)
-        strides = [0 if m == "0" else t.stride(d) for t, a in zip(tensors, self.kernel.accesses, strict=True) for d, m in enumerate(a.moves)]
+        strides = [
+            0 if m == "0" else t.stride(d)
+            for t, a in zip(tensors, self.kernel.accesses, strict=True)
+            for d, m in enumerate(a.moves)
+        ]
         stride_array = (ctypes.c_int64 * max(1, len(strides)))(*strides)
         scalar_array = (ctypes.c_uint64 * max(1, len(scalars)))(*(scalar_bits(s) for s in scalars))
         error = ctypes.c_int32(0)
@@ -134,7 +141,7 @@ class Runner:
         for phase, count in ((1, items * chunks.n_chunks), (2, items)) if phases else ((0, items),):
             args.phase = phase
             bounds = sorted({0, count, *(s for s in (splits or ()) if s < count)})
-            for begin, end in zip(bounds, bounds[1:], strict=False):
+            for begin, end in itertools.pairwise(bounds):
                 self.function(ctypes.addressof(args), begin, end)
         return error.value
 
@@ -160,7 +167,7 @@ def moves_of(tensor: torch.Tensor) -> str:
 def pointwise(op, args, compute, dtype, attrs=(), target=None, out=None, splits=None):
     """Apply one op to tensors (broadcast together) and Python scalars; None is an absent operand. Returns the result
     and the error flag."""
-    shape = torch.broadcast_shapes(*(a.shape for a in args if isinstance(a, torch.Tensor)))
+    shape = torch.broadcast_shapes(*(a.shape for a in (*args, out) if isinstance(a, torch.Tensor)))
     if out is None:
         out = torch.empty(shape, dtype=DTYPES[dtype])
     accesses, program, numbers, tensors, scalars = [], [], [], [], []

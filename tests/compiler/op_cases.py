@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, nan
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 FLOATS = ("f32", "bf16", "f16", "f64")
 INTS = ("u8", "i8", "i16", "i32", "i64")
@@ -20,7 +21,8 @@ class Case:
     """One use of an op.
 
     args    one entry an operand: "x" a tensor of the dtype, "b" a bool tensor, "+" a tensor of positive or nonzero
-            values, "u" one of values in [-1, 1], "s" a tensor of shift counts, None an absent optional operand, a number a Python scalar
+            values, "u" one of values in [-1, 1], "s" a tensor of shift counts, None an absent optional operand, a
+            number a Python scalar
     torch   the same on CPU tensors, called with the operands that are not None
     exact   bits must be equal (but for the sign and payload of NaN)
     bound   random values are drawn from [-bound, bound]
@@ -51,6 +53,10 @@ def _unary(*names: str, **kw) -> list[Case]:
 
 def _binary(*names: str, **kw) -> list[Case]:
     return [Case(n, getattr(torch, n), ("x", "x"), **kw) for n in names]
+
+
+def _addcmul(x, first, second, value):
+    return torch.addcmul(x, first, second, value=value)
 
 
 CASES: list[Case] = [
@@ -171,13 +177,13 @@ CASES: list[Case] = [
     Case("clamp_max", torch.clamp_max, ("x", 0.3), exact=True),
     Case("lerp", torch.lerp, ("x", "x", 0.3)),
     Case("lerp", torch.lerp, ("x", "x", "x"), special=False),
-    Case("addcmul", lambda x, a, b, v: torch.addcmul(x, a, b, value=v), ("x", "x", "x", 3), dtypes=NUMBERS, special=False),
-    Case("addcmul", lambda x, a, b, v: torch.addcmul(x, a, b, value=v), ("x", "x", "x", 0.3), special=False),
+    Case("addcmul", _addcmul, ("x", "x", "x", 3), dtypes=NUMBERS, special=False),
+    Case("addcmul", _addcmul, ("x", "x", "x", 0.3), special=False),
     Case("addcdiv", lambda x, a, b, v: torch.addcdiv(x, a, b, value=v), ("x", "x", "+", 0.3), special=False),
     Case("copy", torch.clone, ("x",), dtypes=ALL, exact=True),
 ]  # fmt: skip
 
-_SPECIAL_FLOATS = (0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -3.0)
+_SPECIAL_FLOATS = (0.0, -0.0, nan, inf, -inf, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -3.0)
 
 
 def special_values(dtype: torch.dtype) -> torch.Tensor:

@@ -1,15 +1,14 @@
-"""Reduction kernels: values against torch and float64, split and phase invariance, empty sizes, epilogues, prologues."""
+"""Reduction kernels: values against torch and float64, splits and phases, empty sizes, prologues and epilogues."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from kernel_harness import DTYPES, NAMES, moves_of, runnable_targets, runner
-
 from adaptive_eager.compiler.builder import CompileError
 from adaptive_eager.compiler.codegen import emit_ir
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.target import host_target
+from kernel_harness import DTYPES, NAMES, moves_of, runnable_targets, runner
 
 TARGETS = runnable_targets()
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.name}-{t.cpu}")
@@ -141,9 +140,7 @@ def test_nan_and_ties(dims, target):
         for row, got in zip(in_order(x, dims), out.flatten().tolist(), strict=True):
             hit = row.isnan() if row.isnan().any() else row == (row.max() if kind == "argmax" else row.min())
             assert got == hit.nonzero()[0].item()
-    torch.testing.assert_close(
-        reduce(x, dims, "sum", "f32", "f32", target), x.sum(over, keepdim=True), equal_nan=True
-    )
+    torch.testing.assert_close(reduce(x, dims, "sum", "f32", "f32", target), x.sum(over, keepdim=True), equal_nan=True)
 
 
 @by_target
@@ -234,4 +231,6 @@ def test_refuses_bad_forms():
         kernel = Kernel("r", (Access("f32", "c"), Access("f32", "0")), (load, bad), (), (), (Store(1, 1),))
         emit_ir(kernel, host_target())
     with pytest.raises(CompileError, match="moves along a reduced"):
-        emit_ir(Kernel("r", (Access("f32", "c"), Access("f32", "0")), (load, total), (), (), (Store(0, 1),)), host_target())
+        emit_ir(
+            Kernel("r", (Access("f32", "c"), Access("f32", "0")), (load, total), (), (), (Store(0, 1),)), host_target()
+        )

@@ -152,5 +152,3 @@ def _hardshrink(b, args, dtype, attrs):
     x, lambd = args
     within = b.and_(b.fcmp("oge", x, b.fneg(lambd)), b.fcmp("ole", x, lambd))
     return b.select(within, b.const(x.ty, 0.0), x)
-
-

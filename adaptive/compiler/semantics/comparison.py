@@ -180,7 +180,12 @@ row("sgn", 1)(sign)
 
 
 #: Largest finite value of each float dtype.
-_LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.FEp127"), "f32": float.fromhex("0x1.FFFFFEp127"), "f64": float.fromhex("0x1.FFFFFFFFFFFFFp1023")}
+_LARGEST = {
+    "f16": 65504.0,
+    "bf16": float.fromhex("0x1.FEp127"),
+    "f32": float.fromhex("0x1.FFFFFEp127"),
+    "f64": float.fromhex("0x1.FFFFFFFFFFFFFp1023"),
+}
 
 
 @row("nan_to_num", (1, 4))

@@ -1,4 +1,4 @@
-"""Integer: division, remainders, powers, shifts and bits. Everything wraps at the operand's true width; nothing traps."""
+"""Integer: division, remainders, powers, shifts and bits. Everything wraps at the operand's width; nothing traps."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from typing import Any
 from adaptive_eager.compiler.builder import Builder, CompileError, Val
 from adaptive_eager.compiler.conversion import FLOATS
 
-#: emit(builder, operands, dtype, attrs) -> value. Operands are vectors of `dtype`, the compute dtype (bf16 and f16 as float,
-#: and the result may be left unrounded), None where an optional one is absent.
+#: emit(builder, operands, dtype, attrs) -> value. Operands are vectors of `dtype`, the compute dtype (bf16 and f16 as
+#: float, and the result may be left unrounded), None where an optional one is absent.
 Emit = Callable[[Builder, Sequence[Any], str, tuple[Any, ...]], Val]
 
 

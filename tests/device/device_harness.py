@@ -1,0 +1,129 @@
+"""What the device tests share: tensors moved with their layout, programs compared between modes and with the CPU."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import adaptive_eager as ae
+import torch
+
+MODES = ("stepwise", "per_op", "adaptive")
+
+
+def moved(value, device):
+    """`value` with every tensor inside moved to `device` with its whole storage: same sizes, strides and offset."""
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_conj() or value.is_neg():
+            return value.detach().to(device)
+        value = value.detach()
+        length = value.untyped_storage().nbytes() // value.element_size()
+        storage = value.as_strided((length,), (1,), 0).to(device, copy=True)
+        return storage.as_strided(value.size(), value.stride(), value.storage_offset())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(moved(v, device) for v in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(moved(v, device) for v in value)
+    if isinstance(value, dict):
+        return {key: moved(v, device) for key, v in value.items()}
+    if isinstance(value, torch.device) or value in ("cpu", "cpu:0"):
+        return torch.device(device)
+    return value
+
+
+def tensors_in(value):
+    """The tensors of nested lists, tuples and dicts, in order; Python numbers become tensors."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    if isinstance(value, (list, tuple, type({}.values()))):
+        return [t for v in value for t in tensors_in(v)]
+    return [torch.tensor(value)] if isinstance(value, (bool, int, float)) else []
+
+
+def on_host(value):
+    return [t.detach().cpu() for t in tensors_in(value)]
+
+
+def same_bits(a, b):
+    """Whether two host tensors have the same dtype, sizes and bits, where any NaN equals any NaN."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.is_complex():
+        return same_bits(torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj()))
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    bits = a.contiguous().view(integer) == b.contiguous().view(integer)
+    return bool((bits | (a.isnan() & b.isnan())).all())
+
+
+def assert_same_bits(actual, expected, what=""):
+    assert len(actual) == len(expected), what
+    for i, (a, b) in enumerate(zip(actual, expected, strict=True)):
+        if not same_bits(a, b):
+            kinds = f"{a.dtype} {tuple(a.shape)} and {b.dtype} {tuple(b.shape)}"
+            far = (a.double() - b.double()).abs().max() if a.shape == b.shape else "-"
+            raise AssertionError(f"{what}: result {i} has other bits: {kinds}, largest difference {far}")
+
+
+def rounds_of(program, device, rounds):
+    """Results of `program(device, round)` for each round, on the host, from the same seed each time."""
+    results = []
+    for k in range(rounds):
+        torch.manual_seed(1234 + k)
+        results.append(on_host(program(device, k)))
+    return results
+
+
+def check_program(program, rounds=4, rtol=None, atol=None, cpu=True):
+    """Runs `program(device, round)` in every mode and on the CPU. The modes must agree in every bit, in every round
+    (the first runs op by op, the later ones fused); the CPU within torch's tolerances of the dtypes.
+
+    Returns the results of the last round.
+    """
+    by_mode = {}
+    for mode in MODES:
+        with getattr(ae, mode)():
+            by_mode[mode] = rounds_of(program, "neuron", rounds)
+    for mode in ("per_op", "adaptive"):
+        for k in range(rounds):
+            assert_same_bits(by_mode[mode][k], by_mode["stepwise"][k], f"{mode} against stepwise, round {k}")
+    if cpu:
+        for k, expected in enumerate(rounds_of(program, "cpu", rounds)):
+            for i, (a, b) in enumerate(zip(by_mode["adaptive"][k], expected, strict=True)):
+                torch.testing.assert_close(
+                    a, b, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m, i=i, k=k: f"round {k}, result {i}: {m}"
+                )
+    return by_mode["adaptive"][-1]
+
+
+def counted(name):
+    """The present value of one counter of `adaptive_eager.stats()`."""
+    return ae.stats()[name]
+
+
+def run_script(script, timeout=120, **environment):
+    """Runs a Python script in a process of its own. Keyword arguments are environment variables; None removes one."""
+    env = dict(os.environ)
+    for name, value in environment.items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = str(value)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=env,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def output_of(script, timeout=120, **environment):
+    """What a script prints; it must succeed."""
+    done = run_script(script, timeout, **environment)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.strip()
