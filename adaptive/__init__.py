@@ -15,16 +15,18 @@ from typing import Any
 __version__ = "0.1.0"
 
 __all__ = [
-    "adaptive", "clear_fallback_ops", "flush", "get_fallback_ops", "mode", "per_op", "report", "reset_stats", "set_mode",
-    "stats", "stepwise",
+    "adaptive", "clear_fallback_ops", "flush", "get_fallback_ops", "mode", "per_op", "report", "reset_stats",
+    "set_mode", "stats", "stepwise",
 ]  # fmt: skip
 
 _MODES = ("adaptive", "per_op", "stepwise")
 
 
 def mode() -> str:
-    """How ops run: "adaptive" (recorded, fused when hot), "per_op" (recorded, one kernel an op), "stepwise" (each op at its
-    call)."""
+    """How ops run.
+
+    "adaptive": recorded, fused when hot; "per_op": recorded, one kernel an op; "stepwise": each op runs at its call.
+    """
     return _MODES[_backend()._C.mode()]
 
 

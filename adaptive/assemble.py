@@ -169,5 +169,3 @@ class Assembler:
 def assemble(trace: Trace, flow: Dataflow, group: Group) -> LaunchRecipe:
     """The kernel of a group, and its launch recipe."""
     return Assembler(trace, flow, group).run()
-
-

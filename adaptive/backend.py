@@ -45,7 +45,9 @@ def _register() -> None:
     from adaptive_eager.native.runtime import open_runtime
 
     runtime = open_runtime(params.get("runtime"), params.get("devices"), params.get("device_memory"))
-    runtime.need_software("running PyTorch (kernels are compiled for the software NeuronCore; set ADAPTIVE_EAGER_RUNTIME=software)")
+    runtime.need_software(
+        "running PyTorch (kernels are compiled for the software NeuronCore; set ADAPTIVE_EAGER_RUNTIME=software)"
+    )
 
     from adaptive_eager.native import _C as extension
 
@@ -86,7 +88,7 @@ def planner() -> Planner:
             from adaptive_eager.planner import Planner
 
             store = KernelStore.from_params()
-            _planner = Planner(KernelService(_runtime, store), store)
+            _planner = Planner(KernelService(_runtime, store), store, _C.defer_interrupt)
         return _planner
 
 

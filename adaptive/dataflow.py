@@ -55,7 +55,7 @@ def analyse(trace: Trace) -> Dataflow:
                 source.readers.append(node.index)
             else:
                 for version in earlier:
-                    version.read_through_memory = True
+                    version.read_through_memory |= not version.overwritten
         for k, operand in enumerate(node.outputs):
             slot = trace.geometries[operand.geometry].slot
             for version in writes.get(slot, []):
@@ -72,8 +72,7 @@ def _needed(trace: Trace, versions: dict[tuple[int, int], Version]) -> list[bool
     wanted: dict[int, set[int]] = {}  # slot -> geometries that a needed node reads later
     for node in reversed(trace.nodes):
         wants = node.random or any(
-            wanted.get(v.slot) or v.visible(trace)
-            for v in (versions[node.index, k] for k in range(len(node.outputs)))
+            wanted.get(v.slot) or v.visible(trace) for v in (versions[node.index, k] for k in range(len(node.outputs)))
         )
         if not wants:
             continue

@@ -7,7 +7,6 @@ import types
 from typing import Any
 
 import torch
-
 from adaptive_eager.native import _C
 
 

@@ -39,7 +39,10 @@ class Group:
     order: ReductionOrder | None = None
     kept_shape: int = -1
     kept_layout: bytes = b""
-    accesses: set[tuple[int, int]] = field(default_factory=set)  # (geometry, version node or -1): loads and stores
+    # (geometry, version node or -1): loads, and stores that somebody is known to see; and all that there could be
+    accesses: set[tuple[int, int]] = field(default_factory=set)
+    possible: set[tuple[int, int]] = field(default_factory=set)
+    scalars: int = 0
 
     def nodes(self) -> list[Node]:
         return self.points + self.finals
@@ -50,6 +53,9 @@ class Group:
 
 
 Step = HostStep | Group
+
+#: What a launch has room for (native/torch/plan.h).
+MAX_ACCESSES, MAX_SCALARS = 64, 128
 
 
 class Fuser:
@@ -77,17 +83,17 @@ class Fuser:
     # -- order of memory ---------------------------------------------------------------------------------------------
 
     def _place(self, node: Node) -> None:
-        floor, partners = self._constraints(node)
+        floor, partners, clashes = self._constraints(node)
         if node.random:
             floor = max(floor, self._last_random + 1)
-        at = self._join(node, floor, partners) if node.is_compiled and self.fuse else None
+        at = self._join(node, floor, partners, clashes) if node.is_compiled and self.fuse else None
         if at is None:
             at = len(self.steps)
             self.steps.append(self._new_group(node) if node.is_compiled else HostStep(node))
         self.position[node.index] = at
         if node.random:
             self._last_random = at
-        for k, operand in enumerate(node.inputs):
+        for operand in node.inputs:
             self._reads.setdefault(self._slot(operand.geometry), []).append((node.index, operand.geometry))
         for k, operand in enumerate(node.outputs):
             self._writes.setdefault(self._slot(operand.geometry), []).append(self.flow.versions[node.index, k])
@@ -95,9 +101,10 @@ class Fuser:
     def _slot(self, geometry: int) -> int:
         return self.trace.geometries[geometry].slot
 
-    def _constraints(self, node: Node) -> tuple[int, set[int]]:
-        """First step the node may stand in, and the earlier nodes with which it may share exactly that step."""
-        floor, partners = 0, set()
+    def _constraints(self, node: Node) -> tuple[int, set[int], set[int]]:
+        """Where a node may stand: the first step, the earlier nodes with which it may share exactly that step, and
+        those among them that read or write what it writes."""
+        floor, partners, clashes = 0, set(), set()
 
         def after(other: int, may_share: bool) -> None:
             nonlocal floor
@@ -119,19 +126,20 @@ class Fuser:
         for operand in node.outputs:
             slot = self._slot(operand.geometry)
             for reader, geometry in self._reads.get(slot, []):
-                if reader != node.index:
-                    after(reader, may_share=geometry == operand.geometry)
+                after(reader, may_share=geometry == operand.geometry)
+                clashes.add(reader)
             for version in self._writes.get(slot, []):
                 after(version.node, may_share=version.geometry == operand.geometry)
-        return floor, partners
+                clashes.add(version.node)
+        return floor, partners, clashes
 
     # -- joining -----------------------------------------------------------------------------------------------------
 
-    def _join(self, node: Node, floor: int, partners: set[int]) -> int | None:
+    def _join(self, node: Node, floor: int, partners: set[int], clashes: set[int]) -> int | None:
         best = None
         for at in range(len(self.steps) - 1, floor - 1, -1):
             group = self.steps[at]
-            if not isinstance(group, Group) or not self._fits(node, group, at, partners):
+            if not isinstance(group, Group) or not self._fits(node, group, at, partners, clashes):
                 continue
             if self._related(node, group, at):
                 best = at
@@ -139,7 +147,7 @@ class Fuser:
             if best is None:
                 best = at
         if best is not None:
-            self._add(node, self.steps[best])  # type: ignore[arg-type]
+            self._add(node, self.steps[best], best)  # type: ignore[arg-type]
         return best
 
     def _related(self, node: Node, group: Group, at: int) -> bool:
@@ -154,20 +162,40 @@ class Fuser:
         source = self.flow.sources[node.index, k]
         return node.inputs[k].geometry, source.node if source is not None else -1
 
-    def _keys(self, node: Node) -> set[tuple[int, int]]:
-        keys = {self._access_key(node, k) for k in range(len(node.inputs))}
-        return keys | {(o.geometry, node.index) for o in node.outputs}
+    def _keys(self, node: Node, at: int, possible: bool) -> set[tuple[int, int]]:
+        """Loads and stores of a node in step `at`: those that are sure, or all that are possible.
 
-    def _fits(self, node: Node, group: Group, at: int, partners: set[int]) -> bool:
+        Whether a value that nobody outside the window sees must be stored is known only when its readers are placed.
+        """
+        keys = set()
+        for k in range(len(node.inputs)):
+            source = self.flow.sources[node.index, k]
+            if source is None or self.position.get(source.node) != at:
+                keys.add(self._access_key(node, k))
+        for k, operand in enumerate(node.outputs):
+            version = self.flow.versions[node.index, k]
+            if possible or version.read_through_memory or version.visible(self.trace):
+                keys.add((operand.geometry, node.index))
+        return keys
+
+    def _fits(self, node: Node, group: Group, at: int, partners: set[int], clashes: set[int]) -> bool:
         if len(group.points) + len(group.finals) >= self._max_ops:
             return False
-        if len(group.accesses | self._keys(node)) > self._max_accesses:
+        if len(group.accesses | self._keys(node, at, possible=False)) > self._max_accesses:
+            return False
+        if len(group.possible | self._keys(node, at, possible=True)) > MAX_ACCESSES:
+            return False
+        if group.scalars + len(node.scalars) > MAX_SCALARS:
             return False
         here = [p for p in partners if self.position[p] == at]
         inputs = [self.flow.sources[node.index, k] for k in range(len(node.inputs))]
         produced_here = [s.node for s in inputs if s is not None and self.position.get(s.node) == at]
         if node.kind == "reduction":
-            return self._fits_reduction(node, group, here)
+            # What it writes is written once a kept point, while points are still being read: nobody at the points may
+            # touch that memory.
+            return self._fits_reduction(node, group, produced_here) and not any(
+                self.position[c] == at and self.role[c] == "point" for c in clashes
+            )
         if self._fits_points(node, group):
             # Values of the kept points are not known yet while the points are walked.
             return all(self.role[p] == "point" for p in here)
@@ -196,10 +224,12 @@ class Fuser:
             for o in node.inputs
         )
 
-    def _fits_reduction(self, node: Node, group: Group, here: list[int]) -> bool:
+    def _fits_reduction(self, node: Node, group: Group, produced_here: list[int]) -> bool:
         geometries = self.trace.geometries
         source, base = geometries[node.inputs[0].geometry], geometries[group.geometry]
-        if source.shape != base.shape or source.layout != base.layout or any(self.role[p] != "point" for p in here):
+        if source.shape != base.shape or source.layout != base.layout:
+            return False
+        if any(self.role[p] != "point" for p in produced_here):
             return False
         order = reduction_order(node, source)
         if group.order is not None:
@@ -212,11 +242,13 @@ class Fuser:
     def _new_group(self, node: Node) -> Group:
         base = node.inputs[0] if node.kind == "reduction" else node.outputs[0]
         group = Group(base.geometry, base.operand)
-        self._add(node, group)
+        self._add(node, group, len(self.steps))
         return group
 
-    def _add(self, node: Node, group: Group) -> None:
-        group.accesses |= self._keys(node)
+    def _add(self, node: Node, group: Group, at: int) -> None:
+        group.accesses |= self._keys(node, at, possible=False)
+        group.possible |= self._keys(node, at, possible=True)
+        group.scalars += len(node.scalars)
         if node.kind == "reduction":
             if group.order is None:
                 out = self.trace.geometries[node.outputs[0].geometry]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass, field
@@ -20,11 +21,16 @@ if TYPE_CHECKING:
     from adaptive_eager.native.model import Model
     from adaptive_eager.native.runtime import Runtime
 
+log = logging.getLogger("adaptive_eager.kernels")
+
 #: What the code of kernels and the shape of plans come from; a change to any of them makes a new key.
 _PACKAGE = Path(__file__).parent
 GENERATOR_SOURCES = (
     _PACKAGE / "compiler",
-    *(_PACKAGE / f"{name}.py" for name in ("assemble", "dataflow", "fusion", "layout", "lowering", "planner", "trace")),
+    *(
+        _PACKAGE / f"{name}.py"
+        for name in ("assemble", "cost", "dataflow", "fusion", "layout", "lowering", "planner", "trace")
+    ),
 )
 
 
@@ -88,9 +94,19 @@ class KernelService:
                 return loaded
             compiled_before = self.counters.kernels_compiled
             blob = self.store.compile_once("kernel", key, lambda: self._compile(kernel))
-            if self.counters.kernels_compiled == compiled_before:
-                self.counters.kernels_from_disk += 1
-            return self._load(key, blob)
+            if self.counters.kernels_compiled != compiled_before:
+                return self._load(key, blob)
+            try:
+                loaded = self._load(key, blob)
+            except Exception as error:  # trouble with the cache is never more than a compilation
+                log.warning(
+                    "a stored kernel cannot be loaded and is compiled anew: %s: %s", type(error).__name__, error
+                )
+                blob = self._compile(kernel)
+                self.store.put("kernel", key, blob)
+                return self._load(key, blob)
+            self.counters.kernels_from_disk += 1
+            return loaded
 
     def get_stored(self, key: str) -> LoadedKernel | None:
         """The kernel of a key, from memory or the disk cache; None if it is in neither."""
@@ -128,5 +144,3 @@ class KernelService:
 
     def __len__(self) -> int:
         return len(self._loaded)
-
-

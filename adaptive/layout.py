@@ -22,8 +22,9 @@ class LoopDim(NamedTuple):
 
 @dataclass(frozen=True)
 class ReductionOrder:
-    """The order in which a reduction walks its input. It depends on the input's layout alone, never on what is fused with
-    it: that order is part of the result.
+    """The order in which a reduction walks its input.
+
+    It depends on the input's layout alone, never on what is fused with it: that order is part of the result.
 
     inner    vectorised along the last reduced loop dim (else along the last kept one)
     kept     dims of the kept points, in walking order
@@ -46,7 +47,7 @@ def walk_order(geometry: Geometry) -> list[int]:
 class Moves:
     """How a tensor moves along the dims of an iteration space.
 
-    `dims` gives the tensor's dim for each dim of the space, or -1; by default the tensor's shape broadcasts to the space.
+    `dims` gives the tensor's dim for each dim of the space, or -1; by default its shape broadcasts to the space.
     """
 
     def __init__(self, geometry: Geometry, space_rank: int, dims: Sequence[int] | None = None):

@@ -8,12 +8,11 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from adaptive_eager import params
 from adaptive_eager.assemble import LaunchRecipe, assemble
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.codegen import CompileError
@@ -35,24 +34,30 @@ Step = int | dict[str, Any]
 class Planner:
     """The object that the extension asks (native/torch/planner_bridge.h)."""
 
-    def __init__(self, kernels: KernelService, store: KernelStore):
+    def __init__(self, kernels: KernelService, store: KernelStore, defer_interrupt: Callable[[], None]):
         self.kernels = kernels
         self.store = store
+        self.defer_interrupt = defer_interrupt
         #: Traces that could not be planned, with the reason: signature -> text.
         self.failures: dict[tuple[int, int], str] = {}
-        self._version = self.kernels.keys.key("plan", "")[:32]
+        self._version = self.kernels.keys.key("plan", "", [(n, str(v)) for n, v in params.keyed()])[:32]
 
     # -- asked by the extension --------------------------------------------------------------------------------------
 
     def plan_op(self, raw: dict[str, Any]) -> list[Step]:
         """Plan of a single op. Raises if its kernel cannot be compiled."""
         with _quiet_interpreter():
-            return _uninterrupted(lambda: self._make(read_trace(raw), fuse=False)[0])
+            return self._uninterrupted(lambda: self._make(read_trace(raw), fuse=False)[0])
 
     def plan_window(self, raw: dict[str, Any], seen: int) -> list[Step] | None:
         """Fused plan of a window seen `seen` times, or None: run it op by op."""
         with _quiet_interpreter():
-            return _uninterrupted(lambda: self._plan_window(read_trace(raw)))
+            return self._uninterrupted(lambda: self._plan_window(read_trace(raw)))
+
+    def note_failure(self, raw: dict[str, Any], reason: str) -> None:
+        """Remembers why a window runs op by op."""
+        self.failures[tuple(raw["signature"])] = reason
+        log.warning("a window of %d ops cannot be fused and runs op by op: %s", len(raw["nodes"]), reason)
 
     def supports(self, op: str, kind: str, compute: str) -> bool:
         """Whether the compiler has an op in a compute dtype."""
@@ -73,14 +78,18 @@ class Planner:
     # -- making plans ------------------------------------------------------------------------------------------------
 
     def _plan_window(self, trace: Trace) -> list[Step] | None:
-        stored = self._stored_plan(trace)
+        try:
+            stored = self._stored_plan(trace)
+        except Exception as error:  # trouble with the cache is never more than a compilation
+            log.warning("a stored plan cannot be used and is made anew: %s: %s", type(error).__name__, error)
+            stored = None
         if stored is not None:
             return stored
         try:
             steps, recipes = self._make(trace, fuse=True)
         except Exception as error:  # a trace that cannot be fused runs op by op, whatever the reason
-            self.failures[trace.signature] = f"{type(error).__name__}: {error}"
-            log.warning("a window of %d ops cannot be fused and runs op by op: %s", len(trace.nodes), error)
+            reason = f"{type(error).__name__}: {error}"
+            self.note_failure({"signature": trace.signature, "nodes": trace.nodes}, reason)
             log.debug("the failure", exc_info=True)
             return None
         self.store.put("plan", self._plan_key(trace), self._serialise(trace, steps, recipes))
@@ -98,6 +107,17 @@ class Planner:
                 recipes.append(recipe)
                 steps.append(_launch(recipe.describe(), self.kernels.get(recipe.kernel)))
         return steps, recipes
+
+    def _uninterrupted(self, work: Callable[[], T]) -> T:
+        """Runs to the end whatever keys are pressed; an interrupt is delivered once the window has run.
+
+        A window has been taken from the program by now: were it lost, so would be its values.
+        """
+        while True:
+            try:
+                return work()
+            except KeyboardInterrupt:
+                self.defer_interrupt()
 
     # -- plans on disk -----------------------------------------------------------------------------------------------
 
@@ -149,20 +169,3 @@ def _quiet_interpreter() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _uninterrupted(work: Callable[[], T]) -> T:
-    """Runs to the end whatever keys are pressed; an interrupt is delivered afterwards.
-
-    A window has been taken from the program by now: it must run, or values would be lost.
-    """
-    interrupted = False
-    while True:
-        try:
-            result = work()
-            break
-        except KeyboardInterrupt:
-            interrupted = True
-    if interrupted and threading.current_thread() is threading.main_thread():
-        signal.raise_signal(signal.SIGINT)
-    return result

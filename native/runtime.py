@@ -154,7 +154,8 @@ class Runtime:
         self.close()
 
     def __del__(self) -> None:
-        if not sys.is_finalizing() and hasattr(self, "_loaders"):
+        # At exit modules may be gone already, and the process takes the library with it.
+        if sys is not None and not sys.is_finalizing() and hasattr(self, "_loaders"):
             self.close()
 
     def __repr__(self) -> str:

@@ -83,6 +83,7 @@ PYBIND11_MODULE(_C, m) {
   using namespace neuron;
   m.def("attach_runtime", &attach_runtime);
   m.def("set_planner", &set_planner);
+  m.def("defer_interrupt", &defer_interrupt);
   m.def("set_library_folders", &set_library_folders);
   m.def("flush", [] { flush_all(FlushCause::kUser); });
   m.def("synchronize", [](int device) {

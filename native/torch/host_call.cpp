@@ -114,6 +114,7 @@ at::Tensor to_device(const at::Tensor& result, const Aliases& aliases, int devic
   for (const auto& [host, original] : aliases) {
     if (host.unsafeGetTensorImpl() == result.unsafeGetTensorImpl()) return original;
   }
+  if (result._is_zerotensor()) return to_device(result.clone(), aliases, device);
   const auto* memory = result.storage().unsafeGetStorageImpl();
   for (const auto& [host, original] : aliases) {
     if (original.device().type() == kNeuron && host.storage().unsafeGetStorageImpl() == memory) {

@@ -130,7 +130,16 @@ std::shared_ptr<Plan> ask_planner(const Encoder& encoder, const Window& window, 
                                   const std::vector<uint8_t>* live, uint32_t seen) {
   py::gil_scoped_acquire gil;
   const py::dict trace = describe_trace(encoder, window, begin, end, live);
-  return parse_plan(live ? planner().attr("plan_window")(trace, seen) : planner().attr("plan_op")(trace), encoder);
+  if (!live) return parse_plan(planner().attr("plan_op")(trace), encoder);
+  try {
+    return parse_plan(planner().attr("plan_window")(trace, seen), encoder);
+  } catch (py::error_already_set& e) {  // the window must run whatever happens up there: op by op, then
+    if (e.matches(PyExc_KeyboardInterrupt)) defer_interrupt();
+    planner().attr("note_failure")(trace, e.what());
+  } catch (const std::exception& e) {
+    planner().attr("note_failure")(trace, e.what());
+  }
+  return nullptr;
 }
 
 bool known_plan(Hash128 hash) {

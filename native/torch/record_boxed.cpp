@@ -274,6 +274,12 @@ void record_host(const OpVariant& variant, torch::jit::Stack& args, const Infere
     r.output(out.unsafeGetTensorImpl(), !in_place);
     dtype = out.scalar_type();
   }
+  // Training updates the running statistics in place, though the schema does not say so.
+  if (variant.row->name == "native_batch_norm" && args[5].toBool()) {
+    for (size_t i : {3, 4}) {
+      if (args[i].isTensor() && args[i].toTensor().defined()) r.output(args[i].toTensor().unsafeGetTensorImpl(), false);
+    }
+  }
   r.host(std::move(call));
   r.finish(dtype, dtype);
   for (at::Tensor& out : outs) results->emplace_back(std::move(out));

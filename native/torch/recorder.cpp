@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -18,6 +19,8 @@ namespace neuron {
 namespace {
 
 constexpr size_t kMaxPrefixes = 1 << 18;
+
+std::atomic<bool> g_interrupted{false};
 
 // prefix hash -> the user's line that recorded the op. An op whose prefix is known costs one look-up, not a stack walk.
 using OriginMap = ska::flat_hash_map<uint64_t, const Origin*>;
@@ -59,6 +62,8 @@ void lock_without_gil(std::mutex& mutex) {
     mutex.lock();
   }
 }
+
+void defer_interrupt() { g_interrupted = true; }
 
 PlannerBridge& planner_bridge() {
   static PlannerBridge bridge;
@@ -222,6 +227,7 @@ void Recorder::run_locked(FlushCause cause) {
       run_unfused(0, n);
     }
   }
+  if (g_interrupted.exchange(false)) PyErr_SetInterrupt();
   if (!error_.empty()) {
     std::string message = std::move(error_);
     error_.clear();

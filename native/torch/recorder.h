@@ -70,6 +70,9 @@ class Recorder {
 
 Recorder& recorder(int device);
 
+// A keyboard interrupt that came while a window was being planned: delivered once the window has run.
+void defer_interrupt();
+
 // Records one op: add operands and scalars in schema order, then the outputs, then finish().
 class Recording {
  public:

@@ -65,6 +65,12 @@ Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::
   return new_tensor(sizes, strides, dtype.value_or(c10::typeMetaToScalarType(at::get_default_dtype())), index_of(device));
 }
 
+// torch's lazily zero tensors have no memory; a device tensor always has.
+Tensor efficient_zeros(c10::SymIntArrayRef size, std::optional<ScalarType> dtype, std::optional<c10::Layout> layout,
+                       std::optional<c10::Device> device, std::optional<bool> pin) {
+  return empty(size, dtype, layout, device, pin, std::nullopt).zero_();
+}
+
 // ---- views: metadata over shared storage -----------------------------------------------------------------------------------
 
 Tensor as_strided(const Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
@@ -238,6 +244,7 @@ void no_operation(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
+  m.impl("_efficientzerotensor", &efficient_zeros);
   m.impl("as_strided", &as_strided);
   m.impl("view", &view);
   m.impl("_reshape_alias", &reshape_alias);

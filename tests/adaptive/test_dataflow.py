@@ -40,7 +40,7 @@ def test_another_geometry_is_read_through_memory():
 def test_write_in_another_geometry_ends_forwarding():
     t = TraceBuilder()
     y = t.map("neg", t.input("f32", ("C", "N")))
-    t.map("fill", 1.0, shape=("N",), out=y.select(0, 2))
+    t.map("fill", 1.0, out=y.select(0, 2))
     z = t.map("exp", y)
     flow = analyse(t.build(live=[z]))
     assert source_nodes(flow, 2) == [None]
@@ -95,7 +95,7 @@ def test_overwritten_before_anyone_looks_is_dead():
 def test_part_written_later_keeps_the_whole_alive():
     t = TraceBuilder()
     y = t.map("exp", t.input("f32", ("C", "N")))
-    t.map("fill", 0.0, shape=("N",), out=y.select(0, 0))
+    t.map("fill", 0.0, out=y.select(0, 0))
     trace = t.build(live=[y])
     flow = analyse(trace)
     assert flow.needed == [True, True]
@@ -105,7 +105,7 @@ def test_part_written_later_keeps_the_whole_alive():
 def test_read_of_a_part_needs_every_write_that_it_may_see():
     t = TraceBuilder()
     y = t.map("exp", t.input("f32", ("C", "N")))
-    t.map("fill", 0.0, shape=("N",), out=y.select(0, 0))
+    t.map("fill", 0.0, out=y.select(0, 0))
     z = t.map("neg", y.slice(0, 0, 3))
     assert analyse(t.build(live=[z])).needed == [True, True, True]
 

@@ -72,7 +72,10 @@ class TestMerge:
         assert self.loops(dense("A", "B", "C"), dense()) == [(0, 1, 2)]
 
     def test_gaps_split(self):
-        assert self.loops(dense(3, "B", "C"), lambda t: t.input("f32", (6, "B", "C")).slice(0, 0, 6, 2)) == [(0,), (1, 2)]
+        assert self.loops(dense(3, "B", "C"), lambda t: t.input("f32", (6, "B", "C")).slice(0, 0, 6, 2)) == [
+            (0,),
+            (1, 2),
+        ]
         # A slice of the outermost dim has no gaps between its rows.
         assert self.loops(dense(3, "C"), lambda t: t.input("f32", (6, "C")).slice(0, 1, 4)) == [(0, 1)]
 
@@ -182,5 +185,11 @@ def test_can_follow():
         dense("A", "B"), dense("A", 1), dense("B"), lambda t: t.input("f32", ("B", "A")).t(), dense()
     )
     whole, rows = order_of(dense("A", "B"), None), order_of(dense("A", "B"), [1])
-    assert [can_follow(whole, space, g) for g in (space, column, row, across, number)] == [True, False, False, False, True]
+    assert [can_follow(whole, space, g) for g in (space, column, row, across, number)] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
     assert [can_follow(rows, space, g) for g in (space, column, row, across, number)] == [True] * 5

@@ -43,9 +43,7 @@ class Tensor:
     offset: int = 0
 
     def permute(self, *dims: int) -> Tensor:
-        return replace(
-            self, sizes=tuple(self.sizes[d] for d in dims), strides=tuple(self.strides[d] for d in dims)
-        )
+        return replace(self, sizes=tuple(self.sizes[d] for d in dims), strides=tuple(self.strides[d] for d in dims))
 
     def t(self) -> Tensor:
         return self.permute(1, 0)
@@ -55,7 +53,8 @@ class Tensor:
         new = sizes_of(sizes)
         extra = len(new) - len(self.sizes)
         strides = [0] * extra + [
-            st if size == new[extra + d] else 0 for d, (size, st) in enumerate(zip(self.sizes, self.strides, strict=True))
+            st if size == new[extra + d] else 0
+            for d, (size, st) in enumerate(zip(self.sizes, self.strides, strict=True))
         ]
         return replace(self, sizes=new, strides=tuple(strides))
 
@@ -63,9 +62,7 @@ class Tensor:
         sizes, strides = list(self.sizes), list(self.strides)
         sizes[dim] = len(range(start, stop, step))
         strides[dim] *= step
-        return replace(
-            self, sizes=tuple(sizes), strides=tuple(strides), offset=self.offset + start * self.strides[dim]
-        )
+        return replace(self, sizes=tuple(sizes), strides=tuple(strides), offset=self.offset + start * self.strides[dim])
 
     def select(self, dim: int, index: int) -> Tensor:
         kept = [d for d in range(len(self.sizes)) if d != dim]
@@ -189,13 +186,16 @@ class TraceBuilder:
     ) -> Tensor:
         """A pointwise op. `out` is written in place; `shape` and `dtype` say what tensors do not."""
         tensors = [a for a in args if isinstance(a, Tensor)]
-        sizes = broadcast([x.sizes for x in tensors]) if tensors else sizes_of(shape)
+        shapes = [x.sizes for x in (*tensors, *([out] if out is not None else []))]
+        sizes = broadcast(shapes) if shapes else sizes_of(shape)
         compute = dtype or (tensors[0].dtype if tensors else "f32")
         result = "bool" if op in COMPARISONS else compute
         if out is None:
             out = self._fresh(sizes, result, tensors)
         assert out.sizes == sizes, "an in-place op must not change a shape"
-        kinds = ["x" if isinstance(a, Tensor) else "-" if a is None else "f" if isinstance(a, float) else "i" for a in args]
+        kinds = [
+            "x" if isinstance(a, Tensor) else "-" if a is None else "f" if isinstance(a, float) else "i" for a in args
+        ]
         scalars = [a for a in args if a is not None and not isinstance(a, Tensor)]
         self._record(op, "map", tensors, [out], kinds, scalars, attrs, compute, result)
         return out
@@ -332,7 +332,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-# -- random windows ------------------------------------------------------------------------------------------------------
+# -- random windows ----------------------------------------------------------------------------------------------------
 
 SHAPES = ((), (2,), (3,), (3, 2), (3, 3), (1, 3), (3, 1), (2, 1, 3), (2, 3, 2))
 

@@ -31,15 +31,15 @@ def moved(value, device):
     return value
 
 
-def tensors_in(value):
-    """The tensors of nested lists, tuples and dicts, in order; Python numbers become tensors."""
+def tensors_in(value, numbers=True):
+    """The tensors of nested lists, tuples and dicts, in order; with `numbers`, Python numbers as tensors too."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
-        value = value.values()
-    if isinstance(value, (list, tuple, type({}.values()))):
-        return [t for v in value for t in tensors_in(v)]
-    return [torch.tensor(value)] if isinstance(value, (bool, int, float)) else []
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in tensors_in(v, numbers)]
+    return [torch.tensor(value)] if numbers and isinstance(value, (bool, int, float)) else []
 
 
 def on_host(value):

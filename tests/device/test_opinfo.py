@@ -16,9 +16,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import DecorateInfo
 
 OP_TABLE = Path(__file__).parents[2] / "native" / "torch" / "op_rows.inc"
-QUICK_SAMPLES = 4
-QUICK_HOST_SAMPLES = 3
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+QUICK_SAMPLES = {torch.float32: 3, torch.bfloat16: 2, torch.int64: 2, torch.bool: 1}
 OTHER_DTYPES = (torch.float16, torch.float64, torch.int32, torch.uint8)
 
 # Ops that are not compared, and why. A key is the op, or the op and a dtype.
@@ -76,6 +75,10 @@ def pairs(ops, dtypes):
     ]
 
 
+def differentiable(ops):
+    return [pytest.param(op, id=op.formatted_name) for op in ops if op.supports_autograd]
+
+
 def tolerance(op, dtype):
     """(rtol, atol) for `op`; (None, None): torch's default of the dtype."""
     for key in ((op.formatted_name, dtype), op.formatted_name):
@@ -98,7 +101,7 @@ def spread(items, limit):
     """At most `limit` of `items`, evenly spread, the first and the last among them."""
     if limit is None or len(items) <= limit:
         return items
-    return [items[i * (len(items) - 1) // (limit - 1)] for i in range(limit)]
+    return [items[i * (len(items) - 1) // max(1, limit - 1)] for i in range(limit)]
 
 
 def call(op, device, sample):
@@ -133,8 +136,7 @@ def compare(op, dtype, limit, strides=True):
 def gradients(op, device, sample):
     """Gradients of the sum of all floating-point results, for every floating-point tensor of the sample."""
     arguments = moved((sample.input, sample.args, sample.kwargs), device)
-    leaves = [t for t in tensors_in(arguments) if isinstance(t, torch.Tensor) and t.is_floating_point()]
-    leaves = [t.requires_grad_() for t in leaves if t.device.type == device]
+    leaves = [t.requires_grad_() for t in tensors_in(arguments, numbers=False) if t.is_floating_point()]
     torch.manual_seed(0)
     results = [t for t in tensors_in(op(arguments[0], *arguments[1], **arguments[2])) if t.requires_grad]
     if not results or not leaves:
@@ -161,7 +163,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore")]
 @pytest.mark.parametrize("op,dtype", pairs(COMPILED, DTYPES))
 def test_compiled_op(op, dtype):
     before = ae.get_fallback_ops()
-    compare(op, dtype, QUICK_SAMPLES)
+    compare(op, dtype, QUICK_SAMPLES[dtype])
     new = {name: n for name, n in ae.get_fallback_ops().items() if n != before.get(name)}
     if op.formatted_name not in KNOWN_FALLBACKS:
         assert not new, f"an op of the table that is not run on the device: {new}"
@@ -169,7 +171,7 @@ def test_compiled_op(op, dtype):
 
 @pytest.mark.parametrize("op,dtype", pairs(HOST, (torch.float32,)))
 def test_host_op(op, dtype):
-    compare(op, dtype, QUICK_HOST_SAMPLES)
+    compare(op, dtype, 2)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_gradients_of_compiled_op(op):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op,dtype", pairs(COMPILED, DTYPES + OTHER_DTYPES))
-def test_compiled_op_on_all_samples(op, dtype, mode):
+def test_compiled_op_on_all_samples(op, dtype):
     compare(op, dtype, None)
 
 
