@@ -63,8 +63,14 @@ class Reduction:
 
     @property
     def total_types(self) -> tuple[str, ...]:
-        """LLVM element types of the parts once chunks are combined: indices are absolute."""
-        return (*self.types[:1], *(["i64"] if self.is_arg else []))
+        """LLVM element types of the parts once chunks are combined: float sums are wider, indices are absolute."""
+        value = "double" if self._sums_floats else self.types[0]
+        return (value, *(["i64"] if self.is_arg else []))
+
+    @property
+    def _sums_floats(self) -> bool:
+        """A long sum is as accurate as its chunks are short: what is added over chunks is added in double."""
+        return self.kind == "sum" and self.dtype == "f32"
 
     def identity(self, b: Builder, types: tuple[str, ...] | None = None) -> tuple[Val, ...]:
         """Parts of a reduction over nothing, of `types` (default: those within a chunk)."""
@@ -73,7 +79,10 @@ class Reduction:
         return (value, b.const(types[1], _nowhere(types[1]))) if self.is_arg else (value,)
 
     def absolute(self, b: Builder, parts: Sequence[Val], first: Val) -> tuple[Val, ...]:
-        """Parts of a chunk with the index counted from the start of everything; the chunk starts at `first`."""
+        """Parts of a chunk as parts of the total: an index counts from the start of everything, where the chunk starts
+        at `first`."""
+        if self._sums_floats:
+            return (b.convert("fpext", parts[0], "double"),)
         if not self.is_arg:
             return tuple(parts)
         index = parts[1]
@@ -103,7 +112,7 @@ class Reduction:
     def combine(self, b: Builder, old: Sequence[Val], new: Sequence[Val]) -> tuple[Val, ...]:
         x, y = old[0], new[0]
         if self.kind == "sum":
-            return (arithmetic.plus(b, x, y, self.dtype),)
+            return (arithmetic.plus(b, x, y, "f64" if x.ty == "double" else self.dtype),)
         if self.kind == "prod":
             return (arithmetic.times(b, x, y, self.dtype),)
         if self.kind == "any":
@@ -148,4 +157,4 @@ class Reduction:
             return conversion.cast(b, parts[1], "i64", self.result)
         if self.compute == "bool":
             return conversion.cast(b, b.icmp("ne", parts[0], b.const("i8", 0)), "bool", self.result)
-        return conversion.cast(b, parts[0], self.dtype, self.result)
+        return conversion.cast(b, parts[0], "f64" if self._sums_floats else self.dtype, self.result)

@@ -45,7 +45,7 @@ void count(const std::string& name) {
   const FallbackPolicy policy = f.policy;
   lock.unlock();
   if (policy == FallbackPolicy::kQuiet || (policy == FallbackPolicy::kWarn && !first)) return;
-  const Origin* origin = capture_origin();
+  const Origin* origin = current_origin();
   if (policy == FallbackPolicy::kError) {
     const std::string where = describe(origin);
     TORCH_CHECK(false, "[neuron] ", name, " cannot run on the device", where.empty() ? "" : "\n  called at ", where,
@@ -61,6 +61,9 @@ void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { r
 
 void run_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t n = op.schema().arguments().size();
+  for (size_t i = stack->size() - n; i < stack->size(); ++i) {
+    TORCH_CHECK(!(*stack)[i].isGenerator() || on_device(*stack, n), "Expected a 'cpu' device type for generator but found 'neuron'");
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(on_device(*stack, n), "[neuron] ", op.schema().operator_name(), " has no device tensor to run on");
   count(c10::toString(op.schema().operator_name()));
   run_now(op, stack, device_of(*stack, n), FlushCause::kFallback);

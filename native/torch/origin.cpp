@@ -1,64 +1,108 @@
-#include <Python.h>
-#include <frameobject.h>
+#include "origin.h"
+
 #include <torch/csrc/utils/pybind.h>
+
+#include <c10/util/flat_hash_map.h>
 
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <tuple>
-#include <vector>
 
-#include "origin.h"
+#include "call_site.h"
+#include "hash.h"
 
 namespace neuron {
 namespace {
 
-std::vector<std::string>& library_folders() {
-  static std::vector<std::string> folders;
-  return folders;
+struct CallSiteHasher {
+  size_t operator()(const CallSite& s) const { return fold_multiply(reinterpret_cast<uint64_t>(s.code), 0x9E3779B97F4A7C15ull + s.offset); }
+};
+struct CallSiteEqual {
+  bool operator()(const CallSite& a, const CallSite& b) const { return a.code == b.code && a.offset == b.offset; }
+};
+
+// Everything known about code objects. Those in here are kept alive, so an address means one code object for ever.
+struct Known {
+  std::mutex mutex;
+  std::vector<std::string> folders;
+  ska::flat_hash_map<PyCodeObject*, bool> library;
+  ska::flat_hash_map<CallSite, const Origin*, CallSiteHasher, CallSiteEqual> sites;
+  std::map<std::tuple<std::string, int>, Origin> origins;
+};
+
+Known& known() {
+  static auto* k = new Known;  // used until the interpreter is gone
+  return *k;
 }
 
-bool is_library(const char* file) {
-  if (file[0] == '<' && std::string_view(file).starts_with("<frozen")) return true;
-  for (const auto& folder : library_folders()) {
-    if (std::string_view(file).starts_with(folder)) return true;
+bool in_library(const Known& k, const char* file) {
+  const std::string_view name(file);
+  if (name.starts_with("<frozen")) return true;
+  for (const auto& folder : k.folders) {
+    if (name.starts_with(folder)) return true;
   }
   return false;
 }
 
-const Origin* intern(const char* file, int line, const char* function) {
-  static std::mutex mutex;
-  static std::map<std::tuple<std::string, int>, Origin> origins;
-  std::lock_guard<std::mutex> lock(mutex);
-  return &origins.try_emplace({file, line}, Origin{file, line, function}).first->second;
+// No garbage collection meanwhile: a finaliser could record ops, and the window is locked.
+class Interpreter {
+ public:
+  Interpreter() : gil_(PyGILState_Ensure()), collecting_(PyGC_Disable()) {}
+  ~Interpreter() {
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (collecting_) PyGC_Enable();
+    PyGILState_Release(gil_);
+  }
+
+ private:
+  PyGILState_STATE gil_;
+  int collecting_;
+};
+
+// Called with the mutex held, and lets go of it while it waits for the GIL.
+bool is_library(Known& k, std::unique_lock<std::mutex>& lock, PyCodeObject* code) {
+  if (const auto it = k.library.find(code); it != k.library.end()) return it->second;
+  lock.unlock();
+  bool library = false;
+  {
+    const Interpreter interpreter;
+    const char* file = PyUnicode_AsUTF8(code->co_filename);
+    library = !file || in_library(k, file);
+    Py_INCREF(code);
+  }
+  lock.lock();
+  k.library.emplace(code, library);
+  return library;
+}
+
+const Origin* make_origin(Known& k, std::unique_lock<std::mutex>& lock, const CallSite& site) {
+  Origin origin;
+  lock.unlock();
+  {
+    const Interpreter interpreter;
+    const char* file = PyUnicode_AsUTF8(site.code->co_filename);
+    const char* function = PyUnicode_AsUTF8(site.code->co_name);
+    origin = {file ? file : "?", PyCode_Addr2Line(site.code, site.offset), function ? function : "?"};
+  }
+  lock.lock();
+  const Origin* stored = &k.origins.try_emplace({origin.file, origin.line}, origin).first->second;
+  k.sites.emplace(site, stored);
+  return stored;
 }
 
 }  // namespace
 
-void set_library_folders(std::vector<std::string> folders) { library_folders() = std::move(folders); }
+void set_library_folders(std::vector<std::string> folders) { known().folders = std::move(folders); }
 
-const Origin* capture_origin() {
+const Origin* current_origin() {
   if (!Py_IsInitialized()) return nullptr;
-  const PyGILState_STATE gil = PyGILState_Ensure();
-  const int collecting = PyGC_Disable();  // a finaliser could record ops, and the window is locked
-  const Origin* origin = nullptr;
-  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  while (frame) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    const char* file = PyUnicode_AsUTF8(code->co_filename);
-    if (file && !is_library(file)) {
-      const char* function = PyUnicode_AsUTF8(code->co_name);
-      origin = intern(file, PyFrame_GetLineNumber(frame), function ? function : "?");
-    }
-    Py_DECREF(code);
-    PyFrameObject* back = origin ? nullptr : PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = back;
-  }
-  if (PyErr_Occurred()) PyErr_Clear();
-  if (collecting) PyGC_Enable();
-  PyGILState_Release(gil);
-  return origin;
+  Known& k = known();
+  std::unique_lock<std::mutex> lock(k.mutex);
+  const CallSite site = walk_frames([&](const CallSite& s) { return !is_library(k, lock, s.code); });
+  if (!site.code) return nullptr;
+  const auto it = k.sites.find(site);
+  return it != k.sites.end() ? it->second : make_origin(k, lock, site);
 }
 
 void warn_at(const Origin* origin, const std::string& message) {

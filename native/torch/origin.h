@@ -12,9 +12,9 @@ struct Origin {
   std::string function;
 };
 
-// The innermost Python frame of this thread outside torch and this package, or null. Takes the GIL. The result lives for
-// the rest of the process; each line is stored once.
-const Origin* capture_origin();
+// The innermost Python line of this thread outside torch and this package, or null. A call site seen before costs a walk
+// over the frames and a look-up, and needs no GIL. The result lives for the rest of the process.
+const Origin* current_origin();
 
 // "file.py:12, in f" with the source text when the file can be read; empty for null.
 std::string describe(const Origin* origin);

@@ -12,8 +12,8 @@ namespace neuron {
 namespace {
 
 // How a reduction's index space is cut into chunks. Depends on the sizes alone, so the result does not depend on threads.
-constexpr int64_t kInnerChunk = 4096;  // elements
-constexpr int64_t kOuterChunk = 512;   // reduced points
+constexpr int64_t kInnerChunk = 2048;  // elements
+constexpr int64_t kOuterChunk = 128;   // reduced points
 
 struct ReductionShape {
   int64_t items = 1;  // kept points (inner), kept points x column blocks (outer)

@@ -5,8 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 
-#include <bit>
 #include <cmath>
+#include <mutex>
 
 #include "fallback.h"
 #include "generator.h"
@@ -285,6 +285,26 @@ void record_host(const OpVariant& variant, torch::jit::Stack& args, const Infere
   for (at::Tensor& out : outs) results->emplace_back(std::move(out));
 }
 
+// Whether a host op has run before with arguments of these dtypes. The first time it runs at the call, so that what its CPU
+// kernel does not take is refused there, in its own words.
+bool proven(const OpVariant& variant, const torch::jit::Stack& args) {
+  uint64_t key = reinterpret_cast<uint64_t>(&variant);
+  for (const auto& v : args) {
+    for_each_tensor(v, [&](const at::Tensor& t) {
+      if (t.defined()) key = fold_multiply(key, 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(t.scalar_type()));
+    });
+  }
+  static std::mutex mutex;
+  static ska::flat_hash_set<uint64_t> seen;
+  std::lock_guard<std::mutex> lock(mutex);
+  return !seen.insert(key).second;
+}
+
+void run_host_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause) {
+  ++stats().host_ops;
+  run_now(op, stack, device, cause);
+}
+
 // Indexing with masks: the result's shape, or the number of elements written, is in the data.
 bool data_dependent(const OpVariant& variant, const torch::jit::Stack& args) {
   if (variant.row->kind == OpKind::kHostNow) return true;
@@ -322,7 +342,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   }
   torch::jit::Stack args(stack->end() - static_cast<int64_t>(n), stack->end());
   const int device = devices.device();
-  if (data_dependent(variant, args)) return run_now(variant.handle, stack, device, FlushCause::kHostNow);
+  if (data_dependent(variant, args)) return run_host_now(variant.handle, stack, device, FlushCause::kHostNow);
 
   at::Tensor written;
   if (variant.kind == VariantKind::kOut) {
@@ -334,10 +354,24 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     TORCH_CHECK(written.device().type() == kNeuron, "Expected all tensors to be on the same device, but found at least two devices, neuron:",
                 device, " and ", written.device().str(), "!");
   }
+  if (row.name == "where") {
+    const ScalarType condition = args[0].toTensor().scalar_type();
+    TORCH_CHECK(condition == ScalarType::Bool || condition == ScalarType::Byte,
+                "where expected condition to be a boolean tensor, but got a tensor with dtype ", c10::toString(condition));
+  }
+  if (row.name == "random_" && args.size() == 4 && !args[2].isNone()) {
+    TORCH_CHECK(args[1].toInt() < args[2].toInt(), "random_ expects 'from' to be less than 'to', but got from=", args[1].toInt(),
+                " >= to=", args[2].toInt());
+  }
   const Inference* inference = nullptr;
   if (variant.functional) {
-    inference = infer(variant, args);
-    if (!inference) return run_now(variant.handle, stack, device, FlushCause::kHostNow);
+    try {
+      inference = infer(variant, args);
+    } catch (const c10::Error&) {
+      // The reference meta functions word some errors differently: let the CPU kernel speak.
+      if (variant.meta || compiled_kind) throw;
+    }
+    if (!inference) return run_host_now(variant.handle, stack, device, FlushCause::kHostNow);
   }
   if (compiled_kind) {
     const ScalarType result = inference->results[0].dtype;
@@ -351,6 +385,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     stack->emplace_back(std::move(out));
     return;
   }
+  if (!proven(variant, args)) return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
   torch::jit::Stack results;
   record_host(variant, args, inference, device, &results);
   if (variant.kind == VariantKind::kOut) {

@@ -18,16 +18,7 @@
 namespace neuron {
 namespace {
 
-constexpr size_t kMaxPrefixes = 1 << 18;
-
 std::atomic<bool> g_interrupted{false};
-
-// prefix hash -> the user's line that recorded the op. An op whose prefix is known costs one look-up, not a stack walk.
-using OriginMap = ska::flat_hash_map<uint64_t, const Origin*>;
-OriginMap& origins() {
-  static OriginMap map;
-  return map;
-}
 
 // Backward runs in the thread that calls it: a second thread would bring a second OpenMP pool.
 void enter_thread() {
@@ -82,6 +73,7 @@ Recorder& recorder(int device) {
 // ---- recording -----------------------------------------------------------------------------------------------------
 
 Recording::Recording(Recorder& recorder, const OpRow& row) : recorder_(recorder), window_(recorder.window_) {
+  node_.origin = current_origin();
   lock_without_gil(recorder.window_mutex_);
   lock_ = std::unique_lock<std::mutex>(recorder.window_mutex_, std::adopt_lock);
   node_.row = &row;
@@ -133,16 +125,8 @@ void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
   enter_thread();
   node_.compute = compute;
   node_.result = result;
-  window_.prefix = extend_prefix(window_.prefix, *node_.row, compute);
   recorder_.context_ = (recorder_.context_ << 11) + scramble(node_.row->id + static_cast<uint8_t>(compute));
   node_.context = scramble(recorder_.context_);
-  const auto known = origins().find(window_.prefix);
-  if (known != origins().end()) {
-    node_.origin = known->second;
-  } else {
-    if (origins().size() > kMaxPrefixes) origins().clear();
-    node_.origin = origins()[window_.prefix] = capture_origin();
-  }
   window_.nodes.push_back(std::move(node_));
   ++stats().ops_recorded;
   const bool full = static_cast<int64_t>(window_.nodes.size()) >= params().max_ops;

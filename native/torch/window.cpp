@@ -25,7 +25,6 @@ void Window::renew() {
   slots.clear();
   foreign_slots.clear();
   output_bytes = 0;
-  prefix = 0;
 }
 
 void Window::split(size_t cut, Window& tail) {
@@ -50,7 +49,6 @@ void Window::split(size_t cut, Window& tail) {
     const auto a = attrs.begin() + node.attrs;
     node.attrs = static_cast<uint32_t>(tail.attrs.size());
     tail.attrs.insert(tail.attrs.end(), a, a + node.n_attrs);
-    tail.prefix = extend_prefix(tail.prefix, *node.row, node.compute);
     tail.nodes.push_back(std::move(node));
   }
   nodes.resize(cut);

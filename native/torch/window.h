@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "allocator.h"
-#include "hash.h"
 #include "op_table.h"
 
 namespace neuron {
@@ -64,11 +63,6 @@ struct Node {
   c10::ScalarType compute, result;
 };
 
-// Hash of the ops since a window began, one op further.
-inline uint64_t extend_prefix(uint64_t prefix, const OpRow& row, c10::ScalarType compute) {
-  return fold_multiply(prefix ^ row.id, 0x9E3779B97F4A7C15ull + static_cast<uint8_t>(compute));
-}
-
 struct Window {
   uint64_t id = 0;
   std::vector<Node> nodes;
@@ -79,7 +73,6 @@ struct Window {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> slots;
   ska::flat_hash_map<c10::StorageImpl*, uint32_t> foreign_slots;  // storages not made by our allocator
   int64_t output_bytes = 0;
-  uint64_t prefix = 0;  // hash of the ops since the window began: where the user's lines are looked up
 
   Window() { renew(); }
   bool empty() const { return nodes.empty(); }

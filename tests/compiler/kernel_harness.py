@@ -78,7 +78,7 @@ def chunks_of(kernel: Kernel, sizes: tuple[int, ...]) -> Chunks:
     reduced = [s for s, kind in zip(sizes, kernel.dims, strict=True) if kind == "r"]
     o = 1
     if kernel.dims.endswith("r"):
-        limit, n = 4096, reduced[-1]
+        limit, n = 2048, reduced[-1]
         for s in reduced[:-1]:
             o *= s
         if n >= limit:
@@ -88,7 +88,7 @@ def chunks_of(kernel: Kernel, sizes: tuple[int, ...]) -> Chunks:
         return Chunks(max(1, -(-o // per_chunk)), 1, per_chunk, n)
     for s in reduced:
         o *= s
-    return Chunks(max(1, -(-o // 512)), 1, 512, 0)
+    return Chunks(max(1, -(-o // 128)), 1, 128, 0)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """What the device tests share: tensors moved with their layout, programs compared between modes and with the CPU."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -104,7 +105,7 @@ def counted(name):
     return ae.stats()[name]
 
 
-def run_script(script, timeout=120, **environment):
+def run_script(script, timeout=60, **environment):
     """Runs a Python script in a process of its own. Keyword arguments are environment variables; None removes one."""
     env = dict(os.environ)
     for name, value in environment.items():
@@ -112,17 +113,24 @@ def run_script(script, timeout=120, **environment):
             env.pop(name, None)
         else:
             env[name] = str(value)
-    return subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
         env=env,
-        timeout=timeout,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
+        start_new_session=True,  # so that the children it forks end with it
     )
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"hangs: killed after {timeout} s\n{out}\n{err}") from None
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def output_of(script, timeout=120, **environment):
+def output_of(script, timeout=60, **environment):
     """What a script prints; it must succeed."""
     done = run_script(script, timeout, **environment)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
