@@ -9,11 +9,11 @@ from __future__ import annotations
 from adaptive_eager.compiler.loop_ir import Kernel
 
 _WEIGHTS = {
-    "exp": 12, "exp2": 12, "expm1": 16, "sigmoid": 12, "silu": 14, "log": 16, "log2": 16, "log10": 16, "log1p": 18,
-    "tanh": 26, "sinh": 26, "cosh": 26, "erf": 30, "erfc": 40, "gelu": 34, "gelu_backward": 44, "sin": 22, "cos": 22,
-    "tan": 30, "asin": 22, "acos": 22, "atan": 22, "atan2": 34, "pow": 48, "lgamma": 80, "mish": 44,
-    "mish_backward": 60, "softplus": 28, "elu": 16, "logaddexp": 40, "xlogy": 18, "logit": 20, "asinh": 40,
-    "acosh": 40, "atanh": 40, "remainder": 12, "fmod": 12, "floor_divide": 12, "div": 2, "sqrt": 3,
+    "exp": 24, "exp2": 24, "expm1": 32, "sigmoid": 24, "silu": 28, "log": 32, "log2": 32, "log10": 32, "log1p": 36,
+    "tanh": 52, "sinh": 52, "cosh": 52, "erf": 60, "erfc": 80, "gelu": 68, "gelu_backward": 88, "sin": 44, "cos": 44,
+    "tan": 60, "asin": 44, "acos": 44, "atan": 44, "atan2": 68, "pow": 96, "lgamma": 160, "mish": 88,
+    "mish_backward": 120, "softplus": 56, "elu": 32, "logaddexp": 80, "xlogy": 36, "logit": 40, "asinh": 80,
+    "acosh": 80, "atanh": 80, "remainder": 24, "fmod": 24, "floor_divide": 24, "div": 2, "sqrt": 3,
 }  # fmt: skip
 
 

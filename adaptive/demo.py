@@ -57,7 +57,7 @@ def run(
 
     if steps < 1:
         raise ValueError(f"steps: got {steps}, need at least 1")
-    console = console or Console(highlight=False, soft_wrap=True)
+    console = console or Console(highlight=False, emoji=False, soft_wrap=True)
     shape = shape or Shape()
     started = time.perf_counter()
     corpus = Corpus()
@@ -138,9 +138,7 @@ def _print_sample(console: Console, text: str) -> None:
 
 def _print_comparison(console: Console, runs: list[Run]) -> None:
     console.print("Training, side by side:", style="bold")
-    console.print(
-        f"    {'':<8} {'first step':>12} {'steady step':>12} {'first loss':>11} {'final loss':>11}", highlight=False
-    )
+    console.print(f"    {'':<8} {'first step':>12} {'steady step':>12} {'first loss':>11} {'final loss':>11}")
     for each in runs:
         console.print(
             f"    {each.device:<8} {each.first * 1e3:>9.0f} ms {each.steady * 1e3:>9.1f} ms "

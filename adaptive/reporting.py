@@ -28,6 +28,7 @@ CAUSES = {
     "resize": "a storage was resized",
     "other_device": "another device needed the results",
     "collective": "a collective operation among processes",
+    "first_use": "a host op's first use with these dtypes runs at its call, where it can refuse them",
     "fork": "the process forked",
     "mode_change": "the mode was changed",
     "stepwise": "stepwise mode: each op at its call",

@@ -4,14 +4,13 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "device.h"
+#include "fork.h"
 #include "runtime_api.h"
 
 namespace neuron {
@@ -50,22 +49,10 @@ size_t class_bytes(uint32_t c) {
 
 constexpr uint32_t kClasses = 8 + 8 * 54;
 
-// Held for a few instructions: cheaper than a mutex, and allocation is on the path of every op.
-class SpinLock {
- public:
-  void lock() {
-    while (flag_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
-  }
-  void unlock() { flag_.clear(std::memory_order_release); }
-
- private:
-  std::atomic_flag flag_;
-};
-
-using Guard = std::lock_guard<SpinLock>;
+using Guard = std::lock_guard<ForkMutex>;
 
 struct DevicePool {
-  SpinLock mutex;
+  ForkMutex mutex;
   Block* free_lists[kClasses] = {};
   std::vector<std::unique_ptr<Segment>> segments;
   Block* spare_blocks = nullptr;  // block records for adopted memory

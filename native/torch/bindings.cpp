@@ -6,6 +6,7 @@
 #include "collectives.h"
 #include "device.h"
 #include "fallback.h"
+#include "fork.h"
 #include "generator.h"
 #include "op_table.h"
 #include "origin.h"
@@ -66,9 +67,11 @@ void before_fork() {
     recorder(d).execution_mutex().lock();
     recorder(d).window_mutex().lock();
   }
+  lock_for_fork();
 }
 
 void after_fork(bool child) {
+  unlock_after_fork();
   for (int d = 0; d < device_count(); ++d) {
     recorder(d).window_mutex().unlock();
     recorder(d).execution_mutex().unlock();

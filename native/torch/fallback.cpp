@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "fork.h"
 #include "host_call.h"
 #include "origin.h"
 
@@ -12,7 +13,7 @@ namespace neuron {
 namespace {
 
 struct Fallbacks {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::map<std::string, int64_t> counts;
   std::set<std::string> warned;
   FallbackPolicy policy = FallbackPolicy::kWarn;
@@ -39,7 +40,7 @@ bool on_device(const torch::jit::Stack& stack, size_t n) {
 
 void count(const std::string& name) {
   Fallbacks& f = fallbacks();
-  std::unique_lock<std::mutex> lock(f.mutex);
+  std::unique_lock<ForkMutex> lock(f.mutex);
   ++f.counts[name];
   const bool first = f.warned.insert(name).second;
   const FallbackPolicy policy = f.policy;
@@ -70,17 +71,17 @@ void run_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void set_fallback_policy(FallbackPolicy policy) {
-  std::lock_guard<std::mutex> lock(fallbacks().mutex);
+  std::lock_guard<ForkMutex> lock(fallbacks().mutex);
   fallbacks().policy = policy;
 }
 
 std::map<std::string, int64_t> fallback_counts() {
-  std::lock_guard<std::mutex> lock(fallbacks().mutex);
+  std::lock_guard<ForkMutex> lock(fallbacks().mutex);
   return fallbacks().counts;
 }
 
 void clear_fallback_counts() {
-  std::lock_guard<std::mutex> lock(fallbacks().mutex);
+  std::lock_guard<ForkMutex> lock(fallbacks().mutex);
   fallbacks().counts.clear();
   fallbacks().warned.clear();
 }

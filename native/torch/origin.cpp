@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "call_site.h"
+#include "fork.h"
 #include "hash.h"
 
 namespace neuron {
@@ -24,7 +25,7 @@ struct CallSiteEqual {
 
 // Everything known about code objects. Those in here are kept alive, so an address means one code object for ever.
 struct Known {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<std::string> folders;
   ska::flat_hash_map<PyCodeObject*, bool> library;
   ska::flat_hash_map<CallSite, const Origin*, CallSiteHasher, CallSiteEqual> sites;
@@ -61,7 +62,7 @@ class Interpreter {
 };
 
 // Called with the mutex held, and lets go of it while it waits for the GIL.
-bool is_library(Known& k, std::unique_lock<std::mutex>& lock, PyCodeObject* code) {
+bool is_library(Known& k, std::unique_lock<ForkMutex>& lock, PyCodeObject* code) {
   if (const auto it = k.library.find(code); it != k.library.end()) return it->second;
   lock.unlock();
   bool library = false;
@@ -76,7 +77,7 @@ bool is_library(Known& k, std::unique_lock<std::mutex>& lock, PyCodeObject* code
   return library;
 }
 
-const Origin* make_origin(Known& k, std::unique_lock<std::mutex>& lock, const CallSite& site) {
+const Origin* make_origin(Known& k, std::unique_lock<ForkMutex>& lock, const CallSite& site) {
   Origin origin;
   lock.unlock();
   {
@@ -98,7 +99,7 @@ void set_library_folders(std::vector<std::string> folders) { known().folders = s
 const Origin* current_origin() {
   if (!Py_IsInitialized()) return nullptr;
   Known& k = known();
-  std::unique_lock<std::mutex> lock(k.mutex);
+  std::unique_lock<ForkMutex> lock(k.mutex);
   const CallSite site = walk_frames([&](const CallSite& s) { return !is_library(k, lock, s.code); });
   if (!site.code) return nullptr;
   const auto it = k.sites.find(site);

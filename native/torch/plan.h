@@ -12,7 +12,7 @@
 
 namespace neuron {
 
-inline constexpr int kMaxLoopDims = kMaxRank;
+inline constexpr int kMaxLoopDims = kMaxRank + 1;  // a reduction over nothing has a loop of one point more
 inline constexpr int kMaxAccesses = 64;
 inline constexpr int kMaxScalars = 128;
 

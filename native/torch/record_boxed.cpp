@@ -9,9 +9,11 @@
 #include <mutex>
 
 #include "fallback.h"
+#include "fork.h"
 #include "generator.h"
 #include "host_call.h"
 #include "infer.h"
+#include "origin.h"
 #include "recorder.h"
 
 namespace neuron {
@@ -294,15 +296,34 @@ bool proven(const OpVariant& variant, const torch::jit::Stack& args) {
       if (t.defined()) key = fold_multiply(key, 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(t.scalar_type()));
     });
   }
-  static std::mutex mutex;
+  static auto* mutex = new ForkMutex;
   static ska::flat_hash_set<uint64_t> seen;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<ForkMutex> lock(*mutex);
   return !seen.insert(key).second;
 }
 
 void run_host_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause) {
   ++stats().host_ops;
-  run_now(op, stack, device, cause);
+  const std::string name = op.schema().name();
+  const auto located = [&](const char* what) {
+    const std::string where = describe(current_origin());
+    return std::string(what) + "\n  [neuron." + name.substr(name.find(':') + 2) + "]" + (where.empty() ? "" : " called at " + where);
+  };
+  try {
+    run_now(op, stack, device, cause);
+  } catch (const c10::NotImplementedError& e) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, located(e.what_without_backtrace()));
+  } catch (const c10::IndexError& e) {
+    TORCH_CHECK_INDEX(false, located(e.what_without_backtrace()));
+  } catch (const c10::ValueError& e) {
+    TORCH_CHECK_VALUE(false, located(e.what_without_backtrace()));
+  } catch (const c10::TypeError& e) {
+    TORCH_CHECK_TYPE(false, located(e.what_without_backtrace()));
+  } catch (const c10::LinAlgError& e) {
+    TORCH_CHECK_LINALG(false, located(e.what_without_backtrace()));
+  } catch (const c10::Error& e) {
+    TORCH_CHECK(false, located(e.what_without_backtrace()));
+  }
 }
 
 // Indexing with masks: the result's shape, or the number of elements written, is in the data.
@@ -367,8 +388,8 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   if (variant.functional) {
     try {
       inference = infer(variant, args);
-    } catch (const c10::Error&) {
-      // The reference meta functions word some errors differently: let the CPU kernel speak.
+    } catch (const std::exception&) {
+      // The reference meta functions word some errors differently (and are Python): let the CPU kernel speak.
       if (variant.meta || compiled_kind) throw;
     }
     if (!inference) return run_host_now(variant.handle, stack, device, FlushCause::kHostNow);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "fork.h"
 #include "host_call.h"
 #include "origin.h"
 
@@ -106,9 +107,9 @@ void Recording::scalar(int64_t value) {
 }
 
 void Recording::attr(const std::string& text) {
-  static std::mutex mutex;
+  static auto* mutex = new ForkMutex;
   static ska::flat_hash_map<std::string, std::unique_ptr<std::string>> texts;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<ForkMutex> lock(*mutex);
   auto& interned = texts[text];
   if (!interned) interned = std::make_unique<std::string>(text);
   window_.attrs.push_back({static_cast<int64_t>(hash_text(text)), interned.get()});

@@ -66,7 +66,7 @@ FUNCTIONS = {
         lambda a: a.gather(1, torch.tensor([[0, 1], [3, 3], [2, 0]]).to(a.device)) + a[[0, 0, 2], 1:3],
         (3, 4),
     ),
-    "conv2d": (lambda x, w: F.conv2d(x, w, padding=1), (1, 2, 4, 4), (3, 2, 3, 3)),
+    "conv2d": (lambda x, w: F.conv2d(x, w, padding=1), (1, 2, 3, 3), (2, 2, 2, 2)),
     "pool": (lambda x: F.max_pool2d(x, 2) + F.avg_pool2d(x, 2), (1, 2, 4, 4)),
     "interpolate": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (1, 1, 3, 3)),
     "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *[(1, 2, 3, 4)] * 3),
@@ -167,7 +167,7 @@ def test_module_hooks():
     layer.register_full_backward_hook(lambda m, grad_in, grad_out: seen.append(grad_out[0].tolist()))
     out = layer(torch.ones(1, 2, device="neuron", requires_grad=True))
     out.sum().backward()
-    assert out.tolist() == [[1, 1]] and seen == [[[0, 0]]]
+    assert out.tolist() == [[1, 1]] and seen == [[[1, 1]]]
 
 
 def test_in_place_change_of_a_saved_value_is_an_error(mode):
@@ -270,9 +270,10 @@ def test_gradient_of_sgn_is_zero():
     assert zeros.cpu().equal(torch.zeros(3, 2))
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Error detected in")
 def test_anomaly_mode():
     x = torch.tensor([-1.0], device="neuron", requires_grad=True)
-    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="SqrtBackward0.* returned nan"):
+    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match=r"SqrtBackward0.* returned nan"):
         x.sqrt().sum().backward()
 
 

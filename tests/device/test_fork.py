@@ -37,6 +37,7 @@ print("parent", (x + 2).tolist())
     assert out.splitlines() == ["child [1.0, 3.0, 5.0, 7.0]", "status 0", "parent [2.0, 4.0, 6.0, 8.0]"]
 
 
+@pytest.mark.slow
 def test_the_child_compiles_and_runs_kernels_of_its_own():
     out = output_of(
         FORK
@@ -65,6 +66,7 @@ train()
     ]
 
 
+@pytest.mark.slow
 def test_writes_of_the_child_do_not_reach_the_parent():
     out = output_of(
         FORK

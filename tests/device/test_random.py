@@ -58,7 +58,7 @@ def test_a_generator_of_ones_own(name):
 
 
 def test_draws_are_in_the_order_of_the_program(mode):
-    """Draws that are pending together, and draws of host ops between them, keep their order; also when nobody uses one."""
+    """Draws that are pending together, and those of host ops between, keep their order; one that nobody uses too."""
 
     def draw(device):
         torch.manual_seed(3)

@@ -41,6 +41,7 @@ def test_load_a_host_tensor_on_the_device(map_location):
     assert loaded.device == torch.device("neuron:0") and loaded.tolist() == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_file_from_the_device_loads_where_there_is_none(tmp_path):
     torch.save({"x": pending()}, tmp_path / "x.pt")
     out = output_of(

@@ -1,0 +1,170 @@
+"""Device memory: counted, given back, bounded, and clear words when there is none left."""
+
+import gc
+import re
+
+import adaptive_eager as ae
+import pytest
+import torch
+from device_harness import output_of, run_script
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage():
+    """Tensors in reference cycles of earlier tests would be freed at any time."""
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def nothing_pending():
+    torch.neuron.synchronize()
+
+
+def test_allocated_bytes_rise_and_fall():
+    before = torch.neuron.memory_allocated()
+    x = torch.empty(4 * MIB, device="neuron")
+    held = torch.neuron.memory_allocated() - before
+    assert 16 * MIB <= held <= 18 * MIB, "float32, and at most an eighth is lost to size classes"
+    view = x[10:20]
+    del x
+    assert torch.neuron.memory_allocated() - before == held, "a view keeps the whole storage"
+    del view
+    assert torch.neuron.memory_allocated() == before
+
+
+def test_peak():
+    torch.neuron.reset_peak_memory_stats()
+    before = torch.neuron.memory_allocated()
+    x = torch.empty(2 * MIB, device="neuron")
+    del x
+    assert torch.neuron.memory_allocated() == before
+    assert torch.neuron.max_memory_allocated() >= before + 8 * MIB
+    torch.neuron.reset_peak_memory_stats()
+    assert torch.neuron.max_memory_allocated() == before
+
+
+def test_empty_cache_gives_memory_back():
+    x = torch.empty(8 * MIB, device="neuron")
+    del x
+    reserved = torch.neuron.memory_reserved()
+    torch.neuron.empty_cache()
+    assert torch.neuron.memory_reserved() <= reserved - 32 * MIB
+    assert torch.neuron.memory_reserved() >= torch.neuron.memory_allocated() - adopted()
+
+
+def adopted():
+    """Bytes of results that the host's ops allocated, which the device takes over without a copy."""
+    return torch.neuron.memory_stats().get("adopted_bytes.all.current", 0)
+
+
+def test_freed_memory_is_used_again():
+    for _ in range(3):
+        x = torch.empty(4 * MIB, device="neuron")
+        del x
+    segments = torch.neuron.memory_stats()["segment.all.allocated"]
+    for _ in range(10):
+        x = torch.empty(4 * MIB, device="neuron")
+        del x
+    assert torch.neuron.memory_stats()["segment.all.allocated"] == segments
+
+
+@pytest.mark.parametrize("size", [1, 3, 17, 100, 1000, 12345, 1 << 20])
+def test_storages_are_aligned(size):
+    for _ in range(3):
+        assert torch.empty(size, dtype=torch.uint8, device="neuron").data_ptr() % 64 == 0
+
+
+def test_dead_temporaries_of_a_window_are_not_kept(mode):
+    before = torch.neuron.memory_allocated()
+    torch.neuron.reset_peak_memory_stats()
+    x = torch.ones(MIB, device="neuron")
+    for _ in range(200):
+        x = x * 1.0
+    ae.flush()
+    assert torch.neuron.memory_allocated() - before <= 5 * MIB, "one tensor of 4 MiB is left"
+    assert torch.neuron.max_memory_allocated() - before <= 128 * MIB
+
+
+def test_training_does_not_leak():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 8)).to("neuron")
+    optimizer = torch.optim.AdamW(model.parameters())
+    held = []
+    for _ in range(12):
+        model(torch.ones(32, 64, device="neuron")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.neuron.synchronize()
+        held.append(torch.neuron.memory_allocated())
+    assert held[-1] <= held[4]
+
+
+def test_memory_of_an_error_is_freed():
+    before = torch.neuron.memory_allocated()
+    for _ in range(3):
+        x = torch.ones(MIB, dtype=torch.int64, device="neuron")
+        with pytest.raises(RuntimeError):
+            (x // (x - 1)).sum().item()
+        del x
+    gc.collect()
+    assert torch.neuron.memory_allocated() <= before + MIB
+
+
+def test_accelerator_memory_interface():
+    x = torch.ones(MIB, device="neuron")
+    assert torch.accelerator.memory_allocated() == torch.neuron.memory_allocated()
+    assert torch.accelerator.max_memory_allocated() >= torch.accelerator.memory_allocated() >= 4 * MIB
+    assert torch.accelerator.memory_reserved() == torch.neuron.memory_reserved()
+    assert torch.accelerator.memory_stats()["allocated_bytes.all.current"] == torch.neuron.memory_allocated()
+    torch.accelerator.reset_peak_memory_stats()
+    torch.accelerator.empty_cache()
+    assert x.sum().item() == MIB
+
+
+def test_out_of_memory_says_what_was_asked_and_what_is_in_use():
+    out = output_of(
+        """
+        import torch
+        kept = torch.empty(16 << 20, dtype=torch.uint8, device="neuron")
+        try:
+            torch.empty(100 << 20, dtype=torch.uint8, device="neuron")
+        except torch.OutOfMemoryError as error:
+            print(str(error).splitlines()[0])
+        print(kept.fill_(3).sum().item())
+        del kept
+        print(torch.ones(40 << 20, dtype=torch.uint8, device="neuron").sum().item())
+        """,
+        ADAPTIVE_EAGER_DEVICE_MEMORY="64M",
+    )
+    error, total, after = out.splitlines()
+    assert "out of memory" in error and "neuron:0" in error
+    numbers = [int(n) for n in re.findall(r"\d+", error)]
+    assert 100 * MIB in numbers, error
+    assert any(16 * MIB <= n <= 19 * MIB for n in numbers), error
+    assert (int(total), int(after)) == (3 * 16 * MIB, 40 * MIB), (
+        "the device goes on, and freed memory serves other sizes"
+    )
+
+
+@pytest.mark.slow
+def test_out_of_memory_in_a_pending_op_is_raised_and_survived():
+    done = run_script(
+        """
+        import torch
+        x = torch.ones(4 << 20, device="neuron")
+        kept = []
+        try:
+            for _ in range(10):
+                kept.append(x * 2)
+            torch.neuron.synchronize()
+            print("no error")
+        except torch.OutOfMemoryError:
+            print("out of memory")
+        del kept
+        print((x + 1).sum().item())
+        """,
+        ADAPTIVE_EAGER_DEVICE_MEMORY="100M",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["out of memory", str(float(8 << 20))]
