@@ -27,7 +27,7 @@ $(VENV)/.python:
 	touch $@
 
 # A changed C++ file is compiled in place, and alone; only a changed pyproject.toml goes through pip again.
-$(VENV)/.installed: pyproject.toml setup.py $(NATIVE_SOURCES) | $(VENV)/.python
+$(VENV)/.installed: pyproject.toml setup.py $(NATIVE_SOURCES) $(wildcard native/*/*.inc) | $(VENV)/.python
 	$(if $(filter pyproject.toml,$?),\
 	  $(BIN)/python -m pip install --quiet --no-build-isolation --editable $(EXTRAS),\
 	  $(BIN)/python setup.py --quiet build_ext --inplace)

@@ -7,7 +7,6 @@ device: `torch.randn(8, device="neuron")`.
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -107,5 +106,7 @@ def _autoload() -> None:
         warnings.warn(f"the neuron device is not available: {error}", RuntimeWarning, stacklevel=2)
 
 
-if "torch" not in sys.modules:
-    import torch  # noqa: F401  (calls _autoload)
+# Imported by torch (autoload) or by hand: either way the device is registered, once.
+import torch  # noqa: E402, F401
+
+_autoload()

@@ -63,7 +63,8 @@ class Assembler:
     def run(self) -> LaunchRecipe:
         members = {n.index for n in self.group.nodes()}
         lowering = Lowering()
-        stores, final_stores = [], []
+        stores: list[Store] = []
+        final_stores: list[Store] = []
         for node in self.group.points:
             self._lower(node, lowering, final=False)
         if self.group.is_reduction:

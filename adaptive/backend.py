@@ -38,6 +38,7 @@ def _register() -> None:
     global _C, _runtime, _planner
     import torch
 
+    params.apply_log_level()
     name = torch._C._get_privateuse1_backend_name()
     if name not in ("privateuseone", "neuron") or hasattr(torch, "neuron"):
         raise RuntimeError(f"another PrivateUse1 backend ({name!r}) is active already; adaptive-eager steps aside")

@@ -51,10 +51,11 @@ def doctor() -> None:
 @main.command()
 def params() -> None:
     """Print every parameter: variable, value now, default, meaning."""
-    from adaptive_eager import params as the_params
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from adaptive_eager import params as the_params
 
     table = Table("variable", "value", "default", "meaning", box=None, pad_edge=False)
     for row in the_params.table():

@@ -7,8 +7,8 @@ import types
 from typing import Any
 
 import torch
-from adaptive_eager.native import _C
 
+from adaptive_eager.native import _C
 
 #: What torch's checkpointing looks at before it saves the device's random state.
 _initialized = True
@@ -102,7 +102,7 @@ class Stream(torch.Stream):
         return super().__new__(cls, device=torch.device("neuron", _index(device)), priority=priority)
 
 
-def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:  # noqa: N802
+def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
     """A point in the stream. The time between two events is that of the work recorded between them.
 
     A function, not a class: torch's `elapsed_time` takes its own Event class and no other.
@@ -255,6 +255,39 @@ def _offer_gloo() -> None:
         Backend.default_device_backend_map.setdefault("neuron", "gloo")
 
 
+def _keep_parameters_when_moved() -> None:
+    """`Module.to("neuron")` keeps the module's Parameter objects, as it does for torch's own devices.
+
+    torch moves a parameter by setting its data only between device types on a list of its own; for others it makes new
+    parameters, which unties tied weights and leaves optimizers with the old ones. Swapping the tensors' contents is its
+    own answer to that (torch.__future__.set_swap_module_params_on_conversion); here it is used for moves to and from
+    this device.
+    """
+    from torch import nn
+
+    apply = nn.Module._apply
+
+    def to_or_from_neuron(module: nn.Module, fn: Any) -> bool:
+        parameter = next(module.parameters(), None)
+        if parameter is None:
+            return False
+        source = parameter.device.type
+        target = fn(torch.empty(0, dtype=parameter.dtype, device=parameter.device)).device.type
+        return source != target and "neuron" in (source, target)
+
+    def applied(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
+        future = torch.__future__
+        if future.get_swap_module_params_on_conversion() or not to_or_from_neuron(self, fn):
+            return apply(self, fn, recurse)
+        future.set_swap_module_params_on_conversion(True)
+        try:
+            return apply(self, fn, recurse)
+        finally:
+            future.set_swap_module_params_on_conversion(False)
+
+    nn.Module._apply = applied  # type: ignore[method-assign, assignment]
+
+
 def install() -> None:
     """Makes this module `torch.neuron` and gives tensors, modules and storages their `neuron` methods."""
     global default_generators
@@ -266,6 +299,7 @@ def install() -> None:
     torch.utils.generate_methods_for_privateuse1_backend()
     _print_from_host()
     _offer_gloo()
+    _keep_parameters_when_moved()
     module.__dict__["default_generators"] = default_generators = tuple(
         _C.default_generator(index) for index in range(device_count())
     )

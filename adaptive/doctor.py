@@ -90,8 +90,9 @@ def _runtime() -> Iterator[Finding]:
 
 
 def _device() -> Iterator[Finding]:
-    import adaptive_eager
     import torch
+
+    import adaptive_eager
 
     name = torch._C._get_privateuse1_backend_name()
     if name != "neuron":

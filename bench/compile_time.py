@@ -9,6 +9,7 @@ import time
 
 import llvmlite.binding as llvm
 import torch
+
 from adaptive_eager.compiler.codegen import _machine, emit_ir
 from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store

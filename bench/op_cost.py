@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+
 from adaptive_eager import cost
 from adaptive_eager.compiler.codegen import compile_kernel
 from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.semantics import lookup
 from adaptive_eager.compiler.target import host_target
-
 from bench.timer import Timer
 
 ELEMENTS = 10_000

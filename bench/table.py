@@ -48,7 +48,7 @@ def _ratio(module: ModuleType, row: dict[str, Measurement], case: str, rival: st
     target = module.TARGETS.get(case, {}).get(rival)
     if target is None:
         return f"{value:.2f}"
-    return f"{value:.2f} (target {target:g}{'' if value >= target else ', missed'})"
+    return f"{value:.2f} (target {target:.3g}{'' if value >= target else ', missed'})"
 
 
 def _number(seconds: float | None, scale: float) -> str:

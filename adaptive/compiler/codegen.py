@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
+
 from adaptive_eager.compiler.builder import Builder, CompileError
 from adaptive_eager.compiler.loop_ir import Kernel
 from adaptive_eager.compiler.map_kernel import emit_map

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 import llvmlite.binding as llvm
+
 from adaptive_eager.compiler.codegen import ENTRY_POINT, _machine
 from adaptive_eager.compiler.target import Target, host_target
 

@@ -28,7 +28,8 @@ typedef struct nrtx_kernel_args {
 // Runs work items [begin, end).
 // map kernel:           item = one point of the loop nest in row-major order; begin may be any multiple of nothing
 // inner reduction:      item = one kept point (phases 0, 2), or kept point * n_chunks + chunk (phase 1)
-// outer reduction:      item = outer kept point * col_blocks + column block (phases 0, 2), or that * n_chunks + chunk (1)
+// outer reduction:      item = outer kept point * col_blocks + column block (phases 0, 2), or that * n_chunks + chunk
+// (1)
 //                       with col_blocks = ceil(last size / block), `block` as the compiler reports it
 typedef void (*nrtx_kernel_fn)(const nrtx_kernel_args* args, int64_t begin, int64_t end);
 

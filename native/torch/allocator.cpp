@@ -1,5 +1,6 @@
 #include "allocator.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/Exception.h>
 
@@ -61,9 +62,10 @@ struct DevicePool {
 };
 
 DevicePool& pool(int device) {
-  static std::vector<std::unique_ptr<DevicePool>> pools = [] {
-    std::vector<std::unique_ptr<DevicePool>> v(std::max(1, runtime_api().device_count));
-    for (auto& p : v) p = std::make_unique<DevicePool>();
+  // Never destroyed: tensors are freed until the process is gone.
+  static auto& pools = *[] {
+    auto* v = new std::vector<std::unique_ptr<DevicePool>>(std::max(1, runtime_api().device_count));
+    for (auto& p : *v) p = std::make_unique<DevicePool>();
     return v;
   }();
   TORCH_CHECK(device >= 0 && device < static_cast<int>(pools.size()), "neuron:", device, " does not exist; there are ",
@@ -93,7 +95,8 @@ void release_unused_locked(DevicePool& p) {
 // Asks the runtime for a segment and puts its blocks on the free list of the class.
 void grow_locked(DevicePool& p, uint32_t size_class, size_t asked, int device) {
   const size_t block_bytes = class_bytes(size_class);
-  const size_t bytes = block_bytes <= kSmallLimit ? std::max(kSmallSegment / block_bytes, size_t{1}) * block_bytes : block_bytes;
+  const size_t bytes =
+      block_bytes <= kSmallLimit ? std::max(kSmallSegment / block_bytes, size_t{1}) * block_bytes : block_bytes;
   auto& api = runtime_api();
   nrt_tensor* tensor = nullptr;
   int status = api.tensor_allocate(kDevicePlacement, device, bytes, "segment", &tensor);
@@ -101,9 +104,9 @@ void grow_locked(DevicePool& p, uint32_t size_class, size_t asked, int device) {
     release_unused_locked(p);
     status = api.tensor_allocate(kDevicePlacement, device, bytes, "segment", &tensor);
   }
-  TORCH_CHECK_WITH(OutOfMemoryError, status == 0, "neuron out of memory. Tried to allocate ", asked, " bytes on neuron:", device,
-                   ". In use: ", p.allocated, " bytes, reserved: ", p.reserved, " bytes (runtime status ",
-                   api.status_as_str(status), ").");
+  TORCH_CHECK_WITH(OutOfMemoryError, status == 0, "neuron out of memory. Tried to allocate ", asked,
+                   " bytes on neuron:", device, ". In use: ", p.allocated, " bytes, reserved: ", p.reserved,
+                   " bytes (runtime status ", api.status_as_str(status), ").");
   auto segment = std::make_unique<Segment>();
   segment->tensor = tensor;
   segment->base = static_cast<char*>(api.tensor_get_va(tensor));
@@ -148,10 +151,44 @@ void free_block(void* context) {
   if (owner) c10::intrusive_ptr<c10::StorageImpl>::reclaim(owner);  // drops the reference, outside the lock
 }
 
-struct NeuronAllocator final : c10::Allocator {
+using Stats = c10::CachingDeviceAllocator::DeviceStats;
+
+void fill(c10::CachingAllocator::StatArray& array, int64_t current, int64_t peak, int64_t allocated, int64_t freed) {
+  auto& all = array[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  all.current = current;
+  all.peak = peak;
+  all.allocated = allocated;
+  all.freed = freed;
+}
+
+// What torch.accelerator asks about memory.
+struct NeuronAllocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t n) override { return neuron::allocate(n, current_device()); }
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
   void copy_data(void* dst, const void* src, size_t n) const override { default_copy_data(dst, src, n); }
+
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {
+    for (int d = 0; d < device_count(); ++d) empty_cache(d);
+  }
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}  // one in-order stream: nothing to wait for
+  Stats getDeviceStats(c10::DeviceIndex device) override {
+    DevicePool& p = pool(device);
+    Guard lock(p.mutex);
+    Stats stats;
+    fill(stats.allocated_bytes, p.allocated, p.peak_allocated, p.allocated, 0);
+    fill(stats.active_bytes, p.allocated, p.peak_allocated, p.allocated, 0);
+    fill(stats.reserved_bytes, p.reserved, p.peak_reserved, p.reserved, 0);
+    fill(stats.allocation, p.allocations - p.frees, p.allocations - p.frees, p.allocations, p.frees);
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    DevicePool& p = pool(device);
+    Guard lock(p.mutex);
+    p.allocations -= p.frees;
+    p.frees = 0;
+  }
+  void resetPeakStats(c10::DeviceIndex device) override { reset_peak_stats(device); }
 };
 
 NeuronAllocator g_allocator;
@@ -178,7 +215,8 @@ c10::DataPtr allocate(size_t nbytes, int device) {
     p.allocations++;
   }
   block->window = 0;
-  return {block->ptr, block, &free_block, c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
+  return {block->ptr, block, &free_block,
+          c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
 }
 
 c10::DataPtr adopt(c10::Storage cpu_storage, int device) {
@@ -204,7 +242,8 @@ c10::DataPtr adopt(c10::Storage cpu_storage, int device) {
   block->owner = owner;
   block->segment = nullptr;
   block->window = 0;
-  return {block->ptr, block, &free_block, c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
+  return {block->ptr, block, &free_block,
+          c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
 }
 
 Block* block_of(const c10::StorageImpl* storage) {
@@ -217,9 +256,9 @@ c10::Allocator* allocator() { return &g_allocator; }
 std::map<std::string, int64_t> memory_stats(int device) {
   DevicePool& p = pool(device);
   Guard lock(p.mutex);
-  return {{"allocated_bytes.all.current", p.allocated}, {"allocated_bytes.all.peak", p.peak_allocated},
-          {"reserved_bytes.all.current", p.reserved},   {"reserved_bytes.all.peak", p.peak_reserved},
-          {"allocation.all.allocated", p.allocations},  {"allocation.all.freed", p.frees},
+  return {{"allocated_bytes.all.current", p.allocated},     {"allocated_bytes.all.peak", p.peak_allocated},
+          {"reserved_bytes.all.current", p.reserved},       {"reserved_bytes.all.peak", p.peak_reserved},
+          {"allocation.all.allocated", p.allocations},      {"allocation.all.freed", p.frees},
           {"segment.all.allocated", p.segment_allocations}, {"adopted_bytes.all.current", p.adopted}};
 }
 

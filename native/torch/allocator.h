@@ -26,7 +26,8 @@ struct Block {
   c10::StorageImpl* owner = nullptr;  // adopted host memory: the CPU storage that owns the bytes (one reference held)
 };
 
-// Allocates on the given device; never null, 64-byte aligned. Throws c10::OutOfMemoryError with the sizes asked and in use.
+// Allocates on the given device; never null, 64-byte aligned. Throws c10::OutOfMemoryError with the sizes asked and in
+// use.
 c10::DataPtr allocate(size_t nbytes, int device);
 
 // Wraps memory that a CPU operator allocated as device memory, without a copy. Takes over the storage's reference.

@@ -6,13 +6,14 @@
 namespace neuron {
 namespace {
 
-using namespace at;            // the lists' macros name types and policies without their namespaces
+using namespace at;  // the lists' macros name types and policies without their namespaces
 using namespace at::autocast;
 
 // It would overflow in half precision; refused as on the other devices.
 Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
-  TORCH_CHECK(false, "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. ",
-              "torch.nn.functional.binary_cross_entropy_with_logits and torch.nn.BCEWithLogitsLoss are safe to autocast.");
+  TORCH_CHECK(
+      false, "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. ",
+      "torch.nn.functional.binary_cross_entropy_with_logits and torch.nn.BCEWithLogitsLoss are safe to autocast.");
 }
 
 }  // namespace

@@ -102,12 +102,18 @@ PYBIND11_MODULE(_C, m) {
   m.def("mode", [] { return static_cast<int>(params().mode); });
   m.def("set_param", [](const std::string& name, int64_t value) {
     Params& p = params();
-    if (name == "max_ops") p.max_ops = value;
-    else if (name == "min_ops") p.min_ops = value;
-    else if (name == "max_bytes") p.max_bytes = value;
-    else if (name == "hot_after") p.hot_after = value;
-    else if (name == "parallel_grain") p.parallel_grain = value;
-    else TORCH_CHECK(false, "the extension has no parameter ", name);
+    if (name == "max_ops")
+      p.max_ops = value;
+    else if (name == "min_ops")
+      p.min_ops = value;
+    else if (name == "max_bytes")
+      p.max_bytes = value;
+    else if (name == "hot_after")
+      p.hot_after = value;
+    else if (name == "parallel_grain")
+      p.parallel_grain = value;
+    else
+      TORCH_CHECK(false, "the extension has no parameter ", name);
   });
   m.def("stats", &stats_dict);
   m.def("reset_stats", [] { stats() = Stats{}; });

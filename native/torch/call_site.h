@@ -13,8 +13,8 @@ struct CallSite {
   int offset = 0;
 };
 
-// Walks this thread's Python frames from the innermost outwards until `stop(site)` is true. Needs no GIL: the frames of a
-// thread stand still while it is in C code. Gives the last frame seen; an empty site if there is none.
+// Walks this thread's Python frames from the innermost outwards until `stop(site)` is true. Needs no GIL: the frames of
+// a thread stand still while it is in C code. Gives the last frame seen; an empty site if there is none.
 template <typename Stop>
 CallSite walk_frames(const Stop& stop);
 

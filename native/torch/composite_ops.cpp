@@ -24,8 +24,9 @@
 
 namespace at::native {
 // The CPU's choice of attention kernel; it looks at shapes and dtypes only.
-int64_t _fused_sdp_choice_cpp(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask,
-                              double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa);
+int64_t _fused_sdp_choice_cpp(const Tensor& query, const Tensor& key, const Tensor& value,
+                              const std::optional<Tensor>& mask, double dropout_p, bool is_causal,
+                              std::optional<double> scale, bool enable_gqa);
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &_fused_sdp_choice_cpp)
 }  // namespace at::native
 
@@ -47,7 +48,8 @@ struct Moments {
 };
 
 // Two passes: the mean, then the mean of the squared distances. Accurate whatever the offset of the data.
-Moments moments(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<Scalar>& correction, bool keepdim) {
+Moments moments(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
+                bool keepdim) {
   TORCH_CHECK(c10::isFloatingType(self.scalar_type()), "std and var only support floating point and complex dtypes");
   const Tensor x = widened(self);
   const auto dims = dim ? *dim : at::IntArrayRef{};
@@ -70,20 +72,21 @@ Tensor var(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<
 Tensor std_dev(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<Scalar>& correction, bool keepdim) {
   return moments(widened(self), dim, correction, keepdim).variance.sqrt().to(self.scalar_type());
 }
-std::tuple<Tensor, Tensor> var_mean(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
-                                    bool keepdim) {
+std::tuple<Tensor, Tensor> var_mean(const Tensor& self, at::OptionalIntArrayRef dim,
+                                    const std::optional<Scalar>& correction, bool keepdim) {
   Moments m = moments(self, dim, correction, keepdim);
   return {m.variance, m.mean};
 }
-std::tuple<Tensor, Tensor> std_mean(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
-                                    bool keepdim) {
+std::tuple<Tensor, Tensor> std_mean(const Tensor& self, at::OptionalIntArrayRef dim,
+                                    const std::optional<Scalar>& correction, bool keepdim) {
   Moments m = moments(widened(self), dim, correction, keepdim);
   return {m.variance.sqrt().to(self.scalar_type()), m.mean.to(self.scalar_type())};
 }
 
 void check_extremum(const Tensor& self, int64_t dim, const char* name) {
   const int64_t d = c10::maybe_wrap_dim(dim, self.dim());
-  TORCH_CHECK_INDEX(self.dim() == 0 || self.size(d) != 0, name, "(): Expected reduction dim ", d, " to have non-zero size.");
+  TORCH_CHECK_INDEX(self.dim() == 0 || self.size(d) != 0, name, "(): Expected reduction dim ", d,
+                    " to have non-zero size.");
 }
 // argmax and argmin do not take bool.
 Tensor ordered(const Tensor& t) { return t.scalar_type() == ScalarType::Bool ? t.to(ScalarType::Byte) : t; }
@@ -129,7 +132,8 @@ Tensor norm_dtype(const Tensor& self, const std::optional<Scalar>& p, ScalarType
 Tensor norm_dim(const Tensor& self, const std::optional<Scalar>& p, at::IntArrayRef dim, bool keepdim) {
   return at::linalg_vector_norm(self, order(p), dim, keepdim);
 }
-Tensor norm_dim_dtype(const Tensor& self, const std::optional<Scalar>& p, at::IntArrayRef dim, bool keepdim, ScalarType dtype) {
+Tensor norm_dim_dtype(const Tensor& self, const std::optional<Scalar>& p, at::IntArrayRef dim, bool keepdim,
+                      ScalarType dtype) {
   return at::linalg_vector_norm(self, order(p), dim, keepdim, dtype);
 }
 

@@ -72,7 +72,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void*) const override {}
   double elapsedTime(void* a, void* b, const c10::DeviceIndex) const override {
     TORCH_CHECK(a && b, "Both events must be recorded before calculating elapsed time.");
-    return std::chrono::duration<double, std::milli>(static_cast<Event*>(b)->time - static_cast<Event*>(a)->time).count();
+    return std::chrono::duration<double, std::milli>(static_cast<Event*>(b)->time - static_cast<Event*>(a)->time)
+        .count();
   }
   bool queryStream(const c10::Stream& s) const override { return recorder(s.device_index()).idle(); }
   void synchronizeStream(const c10::Stream& s) const override {

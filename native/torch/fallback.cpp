@@ -52,8 +52,9 @@ void count(const std::string& name) {
     TORCH_CHECK(false, "[neuron] ", name, " cannot run on the device", where.empty() ? "" : "\n  called at ", where,
                 "\n  ADAPTIVE_EAGER_FALLBACK=warn lets it run on the host");
   }
-  warn_at(origin, "[neuron] " + name + " cannot run on the device and runs on the host (said once an op; counted in "
-                  "adaptive_eager.get_fallback_ops())");
+  warn_at(origin, "[neuron] " + name +
+                      " cannot run on the device and runs on the host (said once an op; counted in "
+                      "adaptive_eager.get_fallback_ops())");
 }
 
 void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { run_fallback(op, stack); }
@@ -63,9 +64,11 @@ void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { r
 void run_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t n = op.schema().arguments().size();
   for (size_t i = stack->size() - n; i < stack->size(); ++i) {
-    TORCH_CHECK(!(*stack)[i].isGenerator() || on_device(*stack, n), "Expected a 'cpu' device type for generator but found 'neuron'");
+    TORCH_CHECK(!(*stack)[i].isGenerator() || on_device(*stack, n),
+                "Expected a 'cpu' device type for generator but found 'neuron'");
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(on_device(*stack, n), "[neuron] ", op.schema().operator_name(), " has no device tensor to run on");
+  TORCH_CHECK_NOT_IMPLEMENTED(on_device(*stack, n), "[neuron] ", op.schema().operator_name(),
+                              " has no device tensor to run on");
   count(c10::toString(op.schema().operator_name()));
   run_now(op, stack, device_of(*stack, n), FlushCause::kFallback);
 }

@@ -7,8 +7,8 @@
 namespace neuron {
 
 // A lock that a fork waits for: before the process forks, all of them are taken, so that none is held in the child by a
-// thread that does not exist there. It spins: for critical sections of a few instructions that never wait for the GIL or
-// for another lock, and on the path of every op.
+// thread that does not exist there. It spins: for critical sections of a few instructions that never wait for the GIL
+// or for another lock, and on the path of every op.
 class ForkMutex {
  public:
   ForkMutex();

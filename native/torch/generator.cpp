@@ -16,7 +16,8 @@ namespace {
 // window first.
 struct NeuronGenerator final : c10::GeneratorImpl {
   explicit NeuronGenerator(int device, at::Generator host)
-      : GeneratorImpl({kNeuron, static_cast<c10::DeviceIndex>(device)}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      : GeneratorImpl({kNeuron, static_cast<c10::DeviceIndex>(device)},
+                      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
         host(std::move(host)) {}
 
   void set_current_seed(uint64_t seed) override {
@@ -57,7 +58,7 @@ struct NeuronGenerator final : c10::GeneratorImpl {
 }  // namespace
 
 const at::Generator& default_generator(int device) {
-  static std::vector<at::Generator> generators;
+  static auto& generators = *new std::vector<at::Generator>;
   static std::once_flag once;
   std::call_once(once, [] {
     for (int i = 0; i < device_count(); ++i) generators.push_back(make_generator(i));
@@ -73,7 +74,8 @@ at::Generator make_generator(int device) {
 at::Generator host_generator(const std::optional<at::Generator>& generator, int device) {
   const at::Generator& g = generator && generator->defined() ? *generator : default_generator(device);
   if (g.device().type() == c10::DeviceType::CPU) return g;
-  TORCH_CHECK(g.device().type() == kNeuron, "Expected a 'neuron' device type for generator but found '", g.device().type(), "'");
+  TORCH_CHECK(g.device().type() == kNeuron, "Expected a 'neuron' device type for generator but found '",
+              g.device().type(), "'");
   return static_cast<NeuronGenerator*>(g.unsafeGetGeneratorImpl())->host;
 }
 

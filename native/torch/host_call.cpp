@@ -12,18 +12,18 @@ c10::DispatchKeySet excluded_keys() {
   using K = c10::DispatchKey;
   return c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
          c10::DispatchKeySet({K::Functionalize, K::Python, K::PythonTLSSnapshot, K::PreDispatch, K::PythonDispatcher,
-                              K::FuncTorchBatched, K::FuncTorchVmapMode, K::Batched, K::VmapMode, K::FuncTorchGradWrapper,
-                              K::FuncTorchDynamicLayerBackMode, K::FuncTorchDynamicLayerFrontMode, K::DeferredInit,
-                              K::TESTING_ONLY_GenericMode, K::TESTING_ONLY_GenericWrapper});
+                              K::FuncTorchBatched, K::FuncTorchVmapMode, K::Batched, K::VmapMode,
+                              K::FuncTorchGradWrapper, K::FuncTorchDynamicLayerBackMode,
+                              K::FuncTorchDynamicLayerFrontMode, K::DeferredInit, K::TESTING_ONLY_GenericMode,
+                              K::TESTING_ONLY_GenericWrapper});
 }
 
 at::Tensor cpu_tensor(c10::DataPtr data, size_t bytes, c10::ScalarType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
                                                        std::move(data), c10::GetAllocator(c10::kCPU), true);
-  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                    c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                    c10::scalarTypeToTypeMeta(dtype));
+  auto t = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
   t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return t;
 }
@@ -35,8 +35,8 @@ void drop_storage(void* context) {
 // An alias for the time of one host op; the window keeps the memory.
 at::Tensor borrowed_alias(const Window& window, const Operand& o) {
   c10::StorageImpl* storage = window.slots[o.slot].get();
-  return cpu_tensor(c10::DataPtr(storage->_mutable_data_ptr_no_checks().mutable_get(), c10::Device(c10::kCPU)), storage->nbytes(),
-                    o.dtype, {window.sizes(o), o.ndim}, {window.strides(o), o.ndim}, o.offset);
+  return cpu_tensor(c10::DataPtr(storage->_mutable_data_ptr_no_checks().mutable_get(), c10::Device(c10::kCPU)),
+                    storage->nbytes(), o.dtype, {window.sizes(o), o.ndim}, {window.strides(o), o.ndim}, o.offset);
 }
 
 bool is_borrowed(const at::Tensor& t) { return t.storage().data_ptr().get_context() == nullptr; }
@@ -102,7 +102,8 @@ using Aliases = std::vector<std::pair<at::Tensor, at::Tensor>>;  // (host, origi
 void pair_tensors(const c10::IValue& original, const c10::IValue& host, Aliases& aliases) {
   if (original.isTensor()) {
     if (original.toTensor().defined()) aliases.emplace_back(host.toTensor(), original.toTensor());
-  } else if (original.isTensorList() || (original.isList() && original.toList().elementType()->kind() == c10::TypeKind::ListType)) {
+  } else if (original.isTensorList() ||
+             (original.isList() && original.toList().elementType()->kind() == c10::TypeKind::ListType)) {
     const auto originals = original.toListRef(), hosts = host.toListRef();
     for (size_t i = 0; i < originals.size(); ++i) pair_tensors(originals[i], hosts[i], aliases);
   }
@@ -127,8 +128,8 @@ at::Tensor to_device(const at::Tensor& result, const Aliases& aliases, int devic
   }
   c10::StorageImpl* source = result.storage().unsafeGetStorageImpl();
   c10::DataPtr data = adopt(result.storage(), device);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                       static_cast<int64_t>(source->nbytes()), std::move(data), allocator(), true);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(source->nbytes()), std::move(data), allocator(), true);
   auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
                                                     c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                     c10::scalarTypeToTypeMeta(result.scalar_type()));
@@ -170,14 +171,17 @@ void follow_resize(const at::Tensor& host, const at::Tensor& original, int devic
 
 }  // namespace
 
-BackendOnlyGuard::BackendOnlyGuard() : guard(c10::impl::tls_local_dispatch_key_set().included_ - excluded_keys(),
-                                             c10::impl::tls_local_dispatch_key_set().excluded_ | excluded_keys()) {}
+BackendOnlyGuard::BackendOnlyGuard()
+    : guard(c10::impl::tls_local_dispatch_key_set().included_ - excluded_keys(),
+            c10::impl::tls_local_dispatch_key_set().excluded_ | excluded_keys()) {}
 
 at::Tensor host_alias(const at::Tensor& t) {
   c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
   c10::intrusive_ptr<c10::StorageImpl> keep = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
-  c10::DataPtr data(storage->_mutable_data_ptr_no_checks().mutable_get(), keep.release(), &drop_storage, c10::Device(c10::kCPU));
-  at::Tensor alias = cpu_tensor(std::move(data), storage->nbytes(), t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
+  c10::DataPtr data(storage->_mutable_data_ptr_no_checks().mutable_get(), keep.release(), &drop_storage,
+                    c10::Device(c10::kCPU));
+  at::Tensor alias =
+      cpu_tensor(std::move(data), storage->nbytes(), t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
   if (t.is_conj()) alias._set_conj(true);
   if (t.is_neg()) alias._set_neg(true);
   if (t.unsafeGetTensorImpl()->is_wrapped_number()) alias.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -221,7 +225,8 @@ void run_host_call(Recorder& recorder, Window& window, const Node& node) {
 int device_of(const torch::jit::Stack& stack, size_t n) {
   for (size_t i = stack.size() - n; i < stack.size(); ++i) {
     const auto& v = stack[i];
-    if (v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == kNeuron) return v.toTensor().device().index();
+    if (v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == kNeuron)
+      return v.toTensor().device().index();
     if (v.isTensorList()) {
       for (const at::Tensor& e : v.toTensorVector()) {
         if (e.defined() && e.device().type() == kNeuron) return e.device().index();

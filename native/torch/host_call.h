@@ -15,7 +15,8 @@ struct BackendOnlyGuard {
   c10::impl::ForceDispatchKeyGuard guard;
 };
 
-// A CPU tensor over the memory of a device tensor; it keeps the device storage alive. The caller must have run the window.
+// A CPU tensor over the memory of a device tensor; it keeps the device storage alive. The caller must have run the
+// window.
 at::Tensor host_alias(const at::Tensor& t);
 
 // Runs a recorded host op. Its results go to the memory, or become the memory, of the node's outputs.

@@ -1,11 +1,11 @@
 #include "infer.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ScalarOps.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/flat_hash_map.h>
 
@@ -160,7 +160,8 @@ const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack)
     fresh.results.push_back(describe(v.toTensor()));
   }
   // CPU's batch norm saves no statistics in evaluation; the reference meta function says it does.
-  if (variant.row->name == "native_batch_norm" && !stack[5].toBool()) fresh.results[1].sizes = fresh.results[2].sizes = {0};
+  if (variant.row->name == "native_batch_norm" && !stack[5].toBool())
+    fresh.results[1].sizes = fresh.results[2].sizes = {0};
   if (cache.size() >= kMaxEntries) cache.clear();
   return &(cache[hash] = std::move(fresh));
 }

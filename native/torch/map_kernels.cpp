@@ -25,9 +25,12 @@ bool plain(const OpRow& row, const Tensor& t) {
          t.has_storage() && !row.is(kBoolOperands);
 }
 
-bool dense(const Tensor& t) { return t.is_contiguous() || t.unsafeGetTensorImpl()->is_non_overlapping_and_dense_default(); }
+bool dense(const Tensor& t) {
+  return t.is_contiguous() || t.unsafeGetTensorImpl()->is_non_overlapping_and_dense_default();
+}
 
-// Operands whose result is laid out like `a`: the same geometry, or `b` contiguous and broadcast along leading dims of `a`.
+// Operands whose result is laid out like `a`: the same geometry, or `b` contiguous and broadcast along leading dims of
+// `a`.
 bool follows(const Tensor& a, const Tensor& b) {
   const auto as = a.sizes(), bs = b.sizes();
   if (as == bs) return (a.is_contiguous() && b.is_contiguous()) || (a.strides() == b.strides() && dense(a));
@@ -37,11 +40,12 @@ bool follows(const Tensor& a, const Tensor& b) {
 
 // The second operand's dtype changes nothing: the same dtype, or a mask beside a float.
 bool joins(const Tensor& a, const Tensor& b) {
-  return b.scalar_type() == a.scalar_type() || (b.scalar_type() == ScalarType::Bool && c10::isFloatingType(a.scalar_type()));
+  return b.scalar_type() == a.scalar_type() ||
+         (b.scalar_type() == ScalarType::Bool && c10::isFloatingType(a.scalar_type()));
 }
 
-// A number operand: a wrapped Python number, or a 0-dim CPU tensor beside a tensor with dims (neither promotes within its
-// category).
+// A number operand: a wrapped Python number, or a 0-dim CPU tensor beside a tensor with dims (neither promotes within
+// its category).
 bool number_for(const Tensor& t, const Tensor& n) {
   if (n.dim() != 0 || !n.device().is_cpu() || n.layout() != c10::kStrided) return false;
   if (!n.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) return false;
@@ -52,13 +56,17 @@ bool number_for(const Tensor& t, const Tensor& n) {
 
 void record_number(Recording& r, const Tensor& n) {
   const Scalar s = n.item();
-  if (s.isFloatingPoint()) r.scalar(s.toDouble());
-  else r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
+  if (s.isFloatingPoint())
+    r.scalar(s.toDouble());
+  else
+    r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
 }
 
 void record_number(Recording& r, const Scalar& s) {
-  if (s.isFloatingPoint()) r.scalar(s.toDouble());
-  else r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
+  if (s.isFloatingPoint())
+    r.scalar(s.toDouble());
+  else
+    r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
 }
 
 bool number_for(const Tensor& t, const Scalar& s) {
@@ -137,8 +145,10 @@ struct BinaryBase : Kernel {
 
   void alpha_arg(Recording& r, const Scalar* alpha) const {
     if constexpr (kAlpha) {
-      if (one(*alpha)) r.absent();
-      else record_number(r, *alpha);
+      if (one(*alpha))
+        r.absent();
+      else
+        record_number(r, *alpha);
     }
   }
   static bool alpha_ok(const Tensor& self, const Scalar* alpha) {
@@ -257,9 +267,9 @@ struct TernaryScalarInPlace final : Kernel {
   using Kernel::Kernel;
   Tensor& operator()(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value) const {
     const bool fast = plain(row_, self) && plain(row_, a) && plain(row_, b) && a.scalar_type() == self.scalar_type() &&
-                      b.scalar_type() == self.scalar_type() && a.device() == self.device() && b.device() == self.device() &&
-                      follows(self, a) && follows(self, b) && safe_in_place(self, a) && safe_in_place(self, b) &&
-                      number_for(self, value);
+                      b.scalar_type() == self.scalar_type() && a.device() == self.device() &&
+                      b.device() == self.device() && follows(self, a) && follows(self, b) && safe_in_place(self, a) &&
+                      safe_in_place(self, b) && number_for(self, value);
     if (!fast) {
       general(self, a, b, value);
       return self;
@@ -300,7 +310,8 @@ std::optional<torch::CppFunction> unboxed_map_kernel(const OpVariant& variant) {
   } else if (variant.kind == VariantKind::kInPlace) {
     if (types == "T") return make<UnaryInPlace>(variant);
     if (types == "TT") return make<BinaryInPlace>(variant);
-    if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "alpha") return make<BinaryAlphaInPlace>(variant);
+    if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "alpha")
+      return make<BinaryAlphaInPlace>(variant);
     if (types == "TS") return make<BinaryScalarInPlace>(variant);
     if (types == "TTTS") return make<TernaryScalarInPlace>(variant);
   }

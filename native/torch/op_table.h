@@ -1,4 +1,5 @@
-// The op table: one row a traced op. What an op computes lives in adaptive/compiler/semantics; this says how it records.
+// The op table: one row a traced op. What an op computes lives in adaptive/compiler/semantics; this says how it
+// records.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

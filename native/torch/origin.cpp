@@ -1,8 +1,7 @@
 #include "origin.h"
 
-#include <torch/csrc/utils/pybind.h>
-
 #include <c10/util/flat_hash_map.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <fstream>
 #include <map>
@@ -17,7 +16,9 @@ namespace neuron {
 namespace {
 
 struct CallSiteHasher {
-  size_t operator()(const CallSite& s) const { return fold_multiply(reinterpret_cast<uint64_t>(s.code), 0x9E3779B97F4A7C15ull + s.offset); }
+  size_t operator()(const CallSite& s) const {
+    return fold_multiply(reinterpret_cast<uint64_t>(s.code), 0x9E3779B97F4A7C15ull + s.offset);
+  }
 };
 struct CallSiteEqual {
   bool operator()(const CallSite& a, const CallSite& b) const { return a.code == b.code && a.offset == b.offset; }

@@ -12,8 +12,8 @@ struct Origin {
   std::string function;
 };
 
-// The innermost Python line of this thread outside torch and this package, or null. A call site seen before costs a walk
-// over the frames and a look-up, and needs no GIL. The result lives for the rest of the process.
+// The innermost Python line of this thread outside torch and this package, or null. A call site seen before costs a
+// walk over the frames and a look-up, and needs no GIL. The result lives for the rest of the process.
 const Origin* current_origin();
 
 // "file.py:12, in f" with the source text when the file can be read; empty for null.

@@ -11,7 +11,8 @@
 namespace neuron {
 namespace {
 
-// How a reduction's index space is cut into chunks. Depends on the sizes alone, so the result does not depend on threads.
+// How a reduction's index space is cut into chunks. Depends on the sizes alone, so the result does not depend on
+// threads.
 constexpr int64_t kInnerChunk = 2048;  // elements
 constexpr int64_t kOuterChunk = 128;   // reduced points
 

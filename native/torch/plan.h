@@ -1,5 +1,5 @@
-// A plan: how a trace runs. Kernel launches and host ops in order, with where each pointer, size, stride and scalar comes
-// from in the window at hand. Made by adaptive/planner.py, immutable afterwards.
+// A plan: how a trace runs. Kernel launches and host ops in order, with where each pointer, size, stride and scalar
+// comes from in the window at hand. Made by adaptive/planner.py, immutable afterwards.
 #pragma once
 
 #include <cstdint>

@@ -17,17 +17,28 @@ py::object& planner() {
 const char* dtype_name(c10::ScalarType t) {
   using S = c10::ScalarType;
   switch (t) {
-    case S::Bool: return "bool";
-    case S::Byte: return "u8";
-    case S::Char: return "i8";
-    case S::Short: return "i16";
-    case S::Int: return "i32";
-    case S::Long: return "i64";
-    case S::Half: return "f16";
-    case S::BFloat16: return "bf16";
-    case S::Float: return "f32";
-    case S::Double: return "f64";
-    default: return "other";
+    case S::Bool:
+      return "bool";
+    case S::Byte:
+      return "u8";
+    case S::Char:
+      return "i8";
+    case S::Short:
+      return "i16";
+    case S::Int:
+      return "i32";
+    case S::Long:
+      return "i64";
+    case S::Half:
+      return "f16";
+    case S::BFloat16:
+      return "bf16";
+    case S::Float:
+      return "f32";
+    case S::Double:
+      return "f64";
+    default:
+      return "other";
   }
 }
 
@@ -38,7 +49,8 @@ py::list strings_of(uint64_t args) {
 }
 
 // The trace as Python sees it (adaptive/trace.py): everything that is in the signature, and the origins.
-py::dict describe_trace(const Encoder& encoder, const Window& window, size_t begin, size_t end, const std::vector<uint8_t>* live) {
+py::dict describe_trace(const Encoder& encoder, const Window& window, size_t begin, size_t end,
+                        const std::vector<uint8_t>* live) {
   static constexpr const char* kKinds[] = {"map", "reduction", "host", "host_now"};
   py::list nodes;
   size_t operand = 0;
@@ -46,15 +58,18 @@ py::dict describe_trace(const Encoder& encoder, const Window& window, size_t beg
   for (size_t i = begin; i < end; ++i) {
     const Node& n = window.nodes[i];
     py::list ins, outs, scalars, attrs;
-    for (int k = 0; k < n.n_in; ++k) ins.append(py::make_tuple(n.operands - first_operand + k, encoder.operand_geometry()[operand++]));
+    for (int k = 0; k < n.n_in; ++k)
+      ins.append(py::make_tuple(n.operands - first_operand + k, encoder.operand_geometry()[operand++]));
     for (int k = 0; k < n.n_out; ++k) {
       outs.append(py::make_tuple(n.operands - first_operand + n.n_in + k, encoder.operand_geometry()[operand++]));
     }
     for (int k = 0; k < n.n_scalars; ++k) scalars.append(n.scalars - first_scalar + k);
     for (int k = 0; k < n.n_attrs; ++k) {
       const Attr& a = window.attrs[n.attrs + k];
-      if (a.text) attrs.append(*a.text);
-      else attrs.append(a.value);
+      if (a.text)
+        attrs.append(*a.text);
+      else
+        attrs.append(a.value);
     }
     py::dict node;
     node["op"] = n.row->name;
@@ -82,7 +97,8 @@ py::dict describe_trace(const Encoder& encoder, const Window& window, size_t beg
   trace["geometries"] = geometries;
   trace["live"] = live_slots;
   trace["signature"] = py::make_tuple(hash.lo, hash.hi);
-  trace["words"] = py::bytes(reinterpret_cast<const char*>(encoder.words().data()), encoder.words().size() * sizeof(uint64_t));
+  trace["words"] =
+      py::bytes(reinterpret_cast<const char*>(encoder.words().data()), encoder.words().size() * sizeof(uint64_t));
   return trace;
 }
 
@@ -119,8 +135,10 @@ std::shared_ptr<Plan> parse_plan(const py::object& object, const Encoder& encode
   plan->words = encoder.words();
   for (const auto& item : object) {
     Step step;
-    if (py::isinstance<py::int_>(item)) step.host_node = item.cast<int32_t>();
-    else step.launch = parse_launch(py::reinterpret_borrow<py::dict>(item));
+    if (py::isinstance<py::int_>(item))
+      step.host_node = item.cast<int32_t>();
+    else
+      step.launch = parse_launch(py::reinterpret_borrow<py::dict>(item));
     plan->steps.push_back(std::move(step));
   }
   return plan;
@@ -160,7 +178,9 @@ bool compiler_supports(const OpRow& row, c10::ScalarType compute) {
   const uint32_t bit = uint32_t{1} << static_cast<int>(compute);
   if (!(row.asked & bit)) {
     py::gil_scoped_acquire gil;
-    if (planner().attr("supports")(row.name, row.kind == OpKind::kMap ? "map" : "reduction", dtype_name(compute)).cast<bool>()) {
+    if (planner()
+            .attr("supports")(row.name, row.kind == OpKind::kMap ? "map" : "reduction", dtype_name(compute))
+            .cast<bool>()) {
       row.supported |= bit;
     }
     row.asked |= bit;

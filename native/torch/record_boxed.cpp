@@ -24,8 +24,16 @@ using c10::ScalarType;
 
 bool compiled_dtype(ScalarType t) {
   switch (t) {
-    case ScalarType::Bool: case ScalarType::Byte: case ScalarType::Char: case ScalarType::Short: case ScalarType::Int:
-    case ScalarType::Long: case ScalarType::Half: case ScalarType::BFloat16: case ScalarType::Float: case ScalarType::Double:
+    case ScalarType::Bool:
+    case ScalarType::Byte:
+    case ScalarType::Char:
+    case ScalarType::Short:
+    case ScalarType::Int:
+    case ScalarType::Long:
+    case ScalarType::Half:
+    case ScalarType::BFloat16:
+    case ScalarType::Float:
+    case ScalarType::Double:
       return true;
     default:
       return false;
@@ -36,7 +44,9 @@ ScalarType accumulator(ScalarType t) {
   return t == ScalarType::Half || t == ScalarType::BFloat16 ? ScalarType::Float : t;
 }
 
-bool is_number_tensor(const at::Tensor& t) { return t.dim() == 0 && t.device().is_cpu() && t.layout() == c10::kStrided; }
+bool is_number_tensor(const at::Tensor& t) {
+  return t.dim() == 0 && t.device().is_cpu() && t.layout() == c10::kStrided;
+}
 
 // Checks the devices of an op's tensors and returns the device to record on.
 class Devices {
@@ -47,14 +57,17 @@ class Devices {
       if (!(numbers_allowed && is_number_tensor(t))) other_ = t.device();
       return;
     }
-    if (device_ < 0) device_ = t.device().index();
-    else if (device_ != t.device().index()) other_ = t.device();
+    if (device_ < 0)
+      device_ = t.device().index();
+    else if (device_ != t.device().index())
+      other_ = t.device();
     if (t.dim() > kMaxRank || t.layout() != c10::kStrided || t.is_conj() || t.is_neg()) recordable_ = false;
     if (!compiled_dtype(t.scalar_type())) compiled_ = false;
   }
   void check() const {
-    TORCH_CHECK(!other_ || device_ < 0, "Expected all tensors to be on the same device, but found at least two devices, neuron:",
-                device_, " and ", other_->str(), "!");
+    TORCH_CHECK(!other_ || device_ < 0,
+                "Expected all tensors to be on the same device, but found at least two devices, neuron:", device_,
+                " and ", other_->str(), "!");
   }
   int device() const { return device_ < 0 ? current_device() : device_; }
   bool recordable() const { return recordable_ && device_ >= 0; }
@@ -85,7 +98,8 @@ void check_cast(ScalarType from, ScalarType to) {
 }
 
 // The tensor an in-place or out= op writes: checked, resized, and safe against its inputs.
-void prepare_written(const OpVariant& variant, const at::Tensor& out, const ResultMeta& result, const torch::jit::Stack& inputs) {
+void prepare_written(const OpVariant& variant, const at::Tensor& out, const ResultMeta& result,
+                     const torch::jit::Stack& inputs) {
   if (variant.kind == VariantKind::kInPlace) {
     TORCH_CHECK(out.sizes() == c10::IntArrayRef(result.sizes), "output with shape ", out.sizes(),
                 " doesn't match the broadcast shape ", c10::IntArrayRef(result.sizes));
@@ -101,18 +115,25 @@ void prepare_written(const OpVariant& variant, const at::Tensor& out, const Resu
   }
 }
 
-at::Tensor fresh_result(const ResultMeta& meta, int device) { return new_tensor(meta.sizes, meta.strides, meta.dtype, device); }
+at::Tensor fresh_result(const ResultMeta& meta, int device) {
+  return new_tensor(meta.sizes, meta.strides, meta.dtype, device);
+}
 
 void record_scalar(Recording& r, const IValue& v) {
-  if (v.isDouble()) r.scalar(v.toDouble());
-  else if (v.isBool()) r.scalar(int64_t{v.toBool()});
-  else r.scalar(v.toInt());
+  if (v.isDouble())
+    r.scalar(v.toDouble());
+  else if (v.isBool())
+    r.scalar(int64_t{v.toBool()});
+  else
+    r.scalar(v.toInt());
 }
 
 void record_number_tensor(Recording& r, const at::Tensor& t) {
   const at::Scalar s = t.item();
-  if (s.isFloatingPoint()) r.scalar(s.toDouble());
-  else r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
+  if (s.isFloatingPoint())
+    r.scalar(s.toDouble());
+  else
+    r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
 }
 
 bool complex_number(const IValue& v) {
@@ -120,15 +141,18 @@ bool complex_number(const IValue& v) {
                                  c10::isComplexType(v.toTensor().scalar_type()));
 }
 
-// ---- map -------------------------------------------------------------------------------------------------------------------
+// ---- map
+// -------------------------------------------------------------------------------------------------------------------
 
-at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written, const Inference& inference,
-                      int device) {
+at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
+                      const Inference& inference, int device) {
   const OpRow& row = *variant.row;
   const ResultMeta& result = inference.results[0];
   at::Tensor out = written;
-  if (out.defined()) prepare_written(variant, out, result, args);
-  else out = fresh_result(result, device);
+  if (out.defined())
+    prepare_written(variant, out, result, args);
+  else
+    out = fresh_result(result, device);
   const auto& schema = variant.functional->schema();
   Recording r(recorder(device), row);
   for (size_t i = 0; i < args.size(); ++i) {
@@ -138,8 +162,10 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
                         type->isSubtypeOf(*c10::OptionalType::create(c10::NumberType::get()));
     const bool tensor = type->isSubtypeOf(*c10::OptionalType::ofTensor());
     if (v.isTensor() && v.toTensor().defined()) {
-      if (v.toTensor().device().type() == kNeuron) r.input(v.toTensor().unsafeGetTensorImpl());
-      else record_number_tensor(r, v.toTensor());
+      if (v.toTensor().device().type() == kNeuron)
+        r.input(v.toTensor().unsafeGetTensorImpl());
+      else
+        record_number_tensor(r, v.toTensor());
     } else if (tensor || (number && v.isNone())) {
       r.absent();
     } else if (v.isString()) {
@@ -159,7 +185,8 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
   return out;
 }
 
-// ---- reductions ------------------------------------------------------------------------------------------------------------
+// ---- reductions
+// ------------------------------------------------------------------------------------------------------------
 
 at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
                             const Inference& inference, int device) {
@@ -189,10 +216,14 @@ at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, c
     if (mask >> d & 1) count *= self.size(d);
   }
   at::Tensor out = written;
-  if (out.defined()) prepare_written(variant, out, result, args);
-  else out = fresh_result(result, device);
+  if (out.defined())
+    prepare_written(variant, out, result, args);
+  else
+    out = fresh_result(result, device);
   // sum(dtype=...) sums in the dtype asked for; min and max compare in the input's own.
-  ScalarType compute = row.is(kSelfDtype) ? self.scalar_type() : row.is(kBoolOperands) ? ScalarType::Bool : accumulator(result.dtype);
+  ScalarType compute = row.is(kSelfDtype)      ? self.scalar_type()
+                       : row.is(kBoolOperands) ? ScalarType::Bool
+                                               : accumulator(result.dtype);
   Recording r(recorder(device), row);
   r.input(self.unsafeGetTensorImpl());
   if (row.name == "mean") r.scalar(count);
@@ -208,7 +239,8 @@ at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, c
   return out;
 }
 
-// ---- host ------------------------------------------------------------------------------------------------------------------
+// ---- host
+// ------------------------------------------------------------------------------------------------------------------
 
 // Takes the tensors out of an op's arguments: operands of the node, and places to put aliases in when it runs.
 std::unique_ptr<HostCall> take_arguments(const OpVariant& variant, torch::jit::Stack& args, Recording& r, int device) {
@@ -287,8 +319,8 @@ void record_host(const OpVariant& variant, torch::jit::Stack& args, const Infere
   for (at::Tensor& out : outs) results->emplace_back(std::move(out));
 }
 
-// Whether a host op has run before with arguments of these dtypes. The first time it runs at the call, so that what its CPU
-// kernel does not take is refused there, in its own words.
+// Whether a host op has run before with arguments of these dtypes. The first time it runs at the call, so that what its
+// CPU kernel does not take is refused there, in its own words.
 bool proven(const OpVariant& variant, const torch::jit::Stack& args) {
   uint64_t key = reinterpret_cast<uint64_t>(&variant);
   for (const auto& v : args) {
@@ -307,7 +339,8 @@ void run_host_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int d
   const std::string name = op.schema().name();
   const auto located = [&](const char* what) {
     const std::string where = describe(current_origin());
-    return std::string(what) + "\n  [neuron." + name.substr(name.find(':') + 2) + "]" + (where.empty() ? "" : " called at " + where);
+    return std::string(what) + "\n  [neuron." + name.substr(name.find(':') + 2) + "]" +
+           (where.empty() ? "" : " called at " + where);
   };
   try {
     run_now(op, stack, device, cause);
@@ -372,16 +405,19 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     if (!written.defined() || written.device().type() != kNeuron) return run_fallback(variant.handle, stack);
   } else if (variant.kind == VariantKind::kInPlace) {
     written = args[0].toTensor();
-    TORCH_CHECK(written.device().type() == kNeuron, "Expected all tensors to be on the same device, but found at least two devices, neuron:",
-                device, " and ", written.device().str(), "!");
+    TORCH_CHECK(written.device().type() == kNeuron,
+                "Expected all tensors to be on the same device, but found at least two devices, neuron:", device,
+                " and ", written.device().str(), "!");
   }
   if (row.name == "where") {
     const ScalarType condition = args[0].toTensor().scalar_type();
     TORCH_CHECK(condition == ScalarType::Bool || condition == ScalarType::Byte,
-                "where expected condition to be a boolean tensor, but got a tensor with dtype ", c10::toString(condition));
+                "where expected condition to be a boolean tensor, but got a tensor with dtype ",
+                c10::toString(condition));
   }
   if (row.name == "random_" && args.size() == 4 && !args[2].isNone()) {
-    TORCH_CHECK(args[1].toInt() < args[2].toInt(), "random_ expects 'from' to be less than 'to', but got from=", args[1].toInt(),
+    TORCH_CHECK(args[1].toInt() < args[2].toInt(),
+                "random_ expects 'from' to be less than 'to', but got from=", args[1].toInt(),
                 " >= to=", args[2].toInt());
   }
   const Inference* inference = nullptr;

@@ -7,13 +7,16 @@
 
 namespace neuron {
 
-// Records the op, or runs it on the host where it cannot be recorded; replaces the arguments on the stack by the results.
+// Records the op, or runs it on the host where it cannot be recorded; replaces the arguments on the stack by the
+// results.
 void record_boxed(const OpVariant& variant, torch::jit::Stack* stack);
 
 class BoxedKernel final : public c10::OperatorKernel {
  public:
   explicit BoxedKernel(const OpVariant& variant) : variant_(variant) {}
-  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) { record_boxed(variant_, stack); }
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    record_boxed(variant_, stack);
+  }
 
  private:
   const OpVariant& variant_;

@@ -1,9 +1,8 @@
-#include <Python.h>
-
 #include "recorder.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <Python.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 
@@ -63,9 +62,10 @@ PlannerBridge& planner_bridge() {
 }
 
 Recorder& recorder(int device) {
-  static std::vector<std::unique_ptr<Recorder>> recorders = [] {
-    std::vector<std::unique_ptr<Recorder>> v;
-    for (int i = 0; i < std::max(1, device_count()); ++i) v.push_back(std::make_unique<Recorder>(i));
+  // Never destroyed: threads may record, and tensors be freed, until the process is gone.
+  static auto& recorders = *[] {
+    auto* v = new std::vector<std::unique_ptr<Recorder>>;
+    for (int i = 0; i < std::max(1, device_count()); ++i) v->push_back(std::make_unique<Recorder>(i));
     return v;
   }();
   return *recorders[device];
@@ -167,7 +167,8 @@ void Recorder::cut_and_run(FlushCause cause) {
   GilFreeLock execution(execution_mutex_);
   {
     GilFreeLock lock(window_mutex_);
-    if (static_cast<int64_t>(window_.nodes.size()) < params().max_ops && window_.output_bytes <= params().max_bytes) return;
+    if (static_cast<int64_t>(window_.nodes.size()) < params().max_ops && window_.output_bytes <= params().max_bytes)
+      return;
     std::swap(window_, running_);
     window_.renew();
     const size_t cut = cut_position(running_);
@@ -256,7 +257,8 @@ void Recorder::step_launch(const Launch& launch, size_t first_node) {
   if (launch.n_ops > 1) stats().fused_ops += launch.n_ops;
   const int error = run_launch(launch, running_, first_node);
   if (error != 0) [[unlikely]] {
-    note_error(&running_.nodes[first_node + launch.nodes[error - 1]], "ZeroDivisionError: integer division or modulo by zero");
+    note_error(&running_.nodes[first_node + launch.nodes[error - 1]],
+               "ZeroDivisionError: integer division or modulo by zero");
     error_is_index_ = false;
   }
 }
@@ -278,8 +280,8 @@ void Recorder::run_host(size_t i) {
   }
 }
 
-// The first error of a window is the one the program would have met; the ops after it still run, so that everything that
-// does not depend on the failed op keeps its value.
+// The first error of a window is the one the program would have met; the ops after it still run, so that everything
+// that does not depend on the failed op keeps its value.
 void Recorder::note_error(const Node* node, const std::string& what) {
   if (!error_.empty()) return;
   error_ = "[neuron." + node->row->name + "] " + what;
@@ -318,8 +320,10 @@ at::Tensor new_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::Sca
   size_t last = 0;
   bool empty = false;
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 0) empty = true;
-    else last += static_cast<size_t>((sizes[d] - 1) * strides[d]);
+    if (sizes[d] == 0)
+      empty = true;
+    else
+      last += static_cast<size_t>((sizes[d] - 1) * strides[d]);
   }
   at::Tensor t = tensor_over(empty ? 0 : (last + 1) * c10::elementSize(dtype), dtype, device);
   t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);

@@ -47,8 +47,8 @@ class Recorder {
  private:
   friend class Recording;
 
-  void run_locked(FlushCause cause);                   // execution_mutex_ held; runs running_
-  void cut_and_run(FlushCause cause);                  // window full: runs its head, keeps its tail pending
+  void run_locked(FlushCause cause);   // execution_mutex_ held; runs running_
+  void cut_and_run(FlushCause cause);  // window full: runs its head, keeps its tail pending
   void run_planned(const Plan& plan);
   void run_unfused(size_t begin, size_t end);
   void run_node(size_t i);
@@ -79,16 +79,26 @@ class Recording {
   Recording(Recorder& recorder, const OpRow& row);
   ~Recording();
 
-  void input(c10::TensorImpl* t) { operand_arg(); window_.add_operand(t); ++node_.n_in; }
+  void input(c10::TensorImpl* t) {
+    operand_arg();
+    window_.add_operand(t);
+    ++node_.n_in;
+  }
   void scalar(double value);
   void scalar(int64_t value);
   void absent() { arg(ArgKind::kAbsent); }
-  void attr(int64_t value) { window_.attrs.push_back({value, nullptr}); ++node_.n_attrs; }
+  void attr(int64_t value) {
+    window_.attrs.push_back({value, nullptr});
+    ++node_.n_attrs;
+  }
   void attr(const std::string& text);
   void output(c10::TensorImpl* t, bool fresh);
   void host(std::unique_ptr<HostCall> call) { node_.host = std::move(call); }
   // A host op's tensor argument: an input that has no place in `args`.
-  uint32_t host_input(c10::TensorImpl* t) { window_.add_operand(t); return node_.n_in++; }
+  uint32_t host_input(c10::TensorImpl* t) {
+    window_.add_operand(t);
+    return node_.n_in++;
+  }
   // Commits the op. May run the window.
   void finish(c10::ScalarType compute, c10::ScalarType result);
 

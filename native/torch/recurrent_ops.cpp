@@ -1,15 +1,15 @@
 // LSTM and GRU cells: what torch calls on any device but the CPU. Recorded as simpler ops.
 //
-// Formulas: Hochreiter & Schmidhuber 1997 (LSTM), Cho et al. 2014 (GRU), with torch's order of gates. The workspaces hold
-// the gates after their activations, side by side: LSTM (i, f, g, o), GRU (r, z, n, hx, h_n).
+// Formulas: Hochreiter & Schmidhuber 1997 (LSTM), Cho et al. 2014 (GRU), with torch's order of gates. The workspaces
+// hold the gates after their activations, side by side: LSTM (i, f, g, o), GRU (r, z, n, hx, h_n).
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/chunk.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/sub.h>
 #include <ATen/ops/rsub.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
@@ -44,9 +44,10 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad
   const Tensor hy = given(grad_hy) ? *grad_hy : at::zeros_like(cy);
   Tensor cell = at::mul(at::mul(hy, o), tanh_slope(squashed));
   if (given(grad_cy)) cell = at::add(cell, *grad_cy);
-  const Tensor grad_gates = at::cat({at::mul(at::mul(cell, g), sigmoid_slope(i)), at::mul(at::mul(cell, cx), sigmoid_slope(f)),
-                                     at::mul(at::mul(cell, i), tanh_slope(g)), at::mul(at::mul(hy, squashed), sigmoid_slope(o))},
-                                    1);
+  const Tensor grad_gates =
+      at::cat({at::mul(at::mul(cell, g), sigmoid_slope(i)), at::mul(at::mul(cell, cx), sigmoid_slope(f)),
+               at::mul(at::mul(cell, i), tanh_slope(g)), at::mul(at::mul(hy, squashed), sigmoid_slope(o))},
+              1);
   return {grad_gates, at::mul(cell, f), has_bias ? grad_gates.sum(0) : Tensor()};
 }
 

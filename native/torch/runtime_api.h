@@ -1,5 +1,5 @@
-// The functions of the chosen Neuron runtime that the torch extension calls. Python (native/runtime.py) opens and checks
-// the library and hands over the addresses: the extension reaches device memory and launches in no other way.
+// The functions of the chosen Neuron runtime that the torch extension calls. Python (native/runtime.py) opens and
+// checks the library and hands over the addresses: the extension reaches device memory and launches in no other way.
 #pragma once
 
 #include <cstddef>

@@ -39,8 +39,7 @@ uint32_t Encoder::shape(const Window& window, const Operand& operand) {
   const int64_t* sizes = window.sizes(operand);
   for (size_t i = shapes_.size(); i-- > 0;) {
     const Operand& other = *shapes_[i];
-    if (other.ndim == operand.ndim &&
-        std::memcmp(window.sizes(other), sizes, operand.ndim * sizeof(int64_t)) == 0) {
+    if (other.ndim == operand.ndim && std::memcmp(window.sizes(other), sizes, operand.ndim * sizeof(int64_t)) == 0) {
       return static_cast<uint32_t>(i);
     }
   }

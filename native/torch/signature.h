@@ -1,7 +1,7 @@
 // The signature of a window: its trace as a canonical stream of words, and the hash of that stream.
 //
-// The stream says everything a plan may depend on: op names, wiring, layout classes, equal shapes, structural arguments,
-// kinds of scalars, liveness. It never says sizes, scalar values, addresses or source lines.
+// The stream says everything a plan may depend on: op names, wiring, layout classes, equal shapes, structural
+// arguments, kinds of scalars, liveness. It never says sizes, scalar values, addresses or source lines.
 #pragma once
 
 #include <cstdint>

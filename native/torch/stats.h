@@ -10,13 +10,29 @@
 namespace neuron {
 
 enum class FlushCause : uint8_t {
-  kHostRead, kSynchronize, kEvent, kFallback, kHostNow, kFull, kBytes, kGenerator, kResize, kForeignDevice, kCollective, kFirstUse,
-  kFork, kModeChange, kStepwise, kUser, kCount
+  kHostRead,
+  kSynchronize,
+  kEvent,
+  kFallback,
+  kHostNow,
+  kFull,
+  kBytes,
+  kGenerator,
+  kResize,
+  kForeignDevice,
+  kCollective,
+  kFirstUse,
+  kFork,
+  kModeChange,
+  kStepwise,
+  kUser,
+  kCount
 };
 
 inline constexpr std::array<const char*, static_cast<size_t>(FlushCause::kCount)> kFlushCauseNames = {
-    "host_read", "synchronize", "event", "fallback", "data_dependent_shape", "max_ops", "max_bytes", "generator", "resize",
-    "other_device", "collective", "first_use", "fork", "mode_change", "stepwise", "user"};
+    "host_read", "synchronize", "event",    "fallback",     "data_dependent_shape", "max_ops",
+    "max_bytes", "generator",   "resize",   "other_device", "collective",           "first_use",
+    "fork",      "mode_change", "stepwise", "user"};
 
 struct Stats {
   int64_t ops_recorded = 0, windows = 0, plans_hit = 0, plans_new = 0, launches = 0, fused_ops = 0, host_ops = 0;

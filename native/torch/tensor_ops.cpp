@@ -4,6 +4,7 @@
 #include <ATen/InferSize.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/set_native.h>
@@ -11,7 +12,6 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
-#include <ATen/ops/_reshape_alias_native.h>
 #include <torch/library.h>
 
 #include "fallback.h"
@@ -40,11 +40,13 @@ const OpRow kFill = map_row("fill");
 bool is_neuron(const Tensor& t) { return t.device().type() == kNeuron; }
 int index_of(std::optional<c10::Device> d) { return d && d->has_index() ? d->index() : current_device(); }
 
-// ---- factories ---------------------------------------------------------------------------------------------------------------
+// ---- factories
+// ---------------------------------------------------------------------------------------------------------------
 
 Tensor empty(c10::SymIntArrayRef size, std::optional<ScalarType> dtype, std::optional<c10::Layout> layout,
              std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
-  TORCH_CHECK(!layout || *layout == c10::kStrided, "empty: the neuron device makes strided tensors; got layout ", *layout);
+  TORCH_CHECK(!layout || *layout == c10::kStrided, "empty: the neuron device makes strided tensors; got layout ",
+              *layout);
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   for (int64_t s : sizes) TORCH_CHECK(s >= 0, "Trying to create tensor with negative dimension ", s, ": ", sizes);
   const ScalarType type = dtype.value_or(c10::typeMetaToScalarType(at::get_default_dtype()));
@@ -60,9 +62,10 @@ Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   const auto strides = C10_AS_INTARRAYREF_SLOW(stride);
   at::detail::check_size_nonnegative(sizes);
-  TORCH_CHECK(sizes.size() == strides.size(), "dimensionality of sizes (", sizes.size(), ") must match dimensionality of strides (",
-              strides.size(), ")");
-  return new_tensor(sizes, strides, dtype.value_or(c10::typeMetaToScalarType(at::get_default_dtype())), index_of(device));
+  TORCH_CHECK(sizes.size() == strides.size(), "dimensionality of sizes (", sizes.size(),
+              ") must match dimensionality of strides (", strides.size(), ")");
+  return new_tensor(sizes, strides, dtype.value_or(c10::typeMetaToScalarType(at::get_default_dtype())),
+                    index_of(device));
 }
 
 // torch's lazily zero tensors have no memory; a device tensor always has.
@@ -71,23 +74,32 @@ Tensor efficient_zeros(c10::SymIntArrayRef size, std::optional<ScalarType> dtype
   return empty(size, dtype, layout, device, pin, std::nullopt).zero_();
 }
 
-// ---- views: metadata over shared storage -----------------------------------------------------------------------------------
+// ---- views: metadata over shared storage
+// -----------------------------------------------------------------------------------
 
-Tensor as_strided(const Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
-  return at::native::as_strided_tensorimpl(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
-                                           offset ? std::optional<int64_t>(offset->guard_int(__FILE__, __LINE__)) : std::nullopt);
+Tensor as_strided(const Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                  std::optional<c10::SymInt> offset) {
+  return at::native::as_strided_tensorimpl(
+      self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+      offset ? std::optional<int64_t>(offset->guard_int(__FILE__, __LINE__)) : std::nullopt);
 }
-Tensor view(const Tensor& self, c10::SymIntArrayRef size) { return at::native::view(self, C10_AS_INTARRAYREF_SLOW(size)); }
+Tensor view(const Tensor& self, c10::SymIntArrayRef size) {
+  return at::native::view(self, C10_AS_INTARRAYREF_SLOW(size));
+}
 Tensor reshape_alias(const Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
   return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
 }
-Tensor unfold(const Tensor& self, int64_t dim, int64_t size, int64_t step) { return at::native::unfold(self, dim, size, step); }
+Tensor unfold(const Tensor& self, int64_t dim, int64_t size, int64_t step) {
+  return at::native::unfold(self, dim, size, step);
+}
 
-// ---- storage -----------------------------------------------------------------------------------------------------------------
+// ---- storage
+// -----------------------------------------------------------------------------------------------------------------
 
-Tensor& set_storage(Tensor& self, c10::Storage source, c10::SymInt offset, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
-  return at::native::set_storage_cpu_(self, std::move(source), offset.guard_int(__FILE__, __LINE__), C10_AS_INTARRAYREF_SLOW(size),
-                                      C10_AS_INTARRAYREF_SLOW(stride));
+Tensor& set_storage(Tensor& self, c10::Storage source, c10::SymInt offset, c10::SymIntArrayRef size,
+                    c10::SymIntArrayRef stride) {
+  return at::native::set_storage_cpu_(self, std::move(source), offset.guard_int(__FILE__, __LINE__),
+                                      C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
 }
 Tensor& set_whole_storage(Tensor& self, c10::Storage source) { return at::native::set_(self, std::move(source)); }
 Tensor& set_tensor(Tensor& self, const Tensor& source) { return at::native::set_tensor_(self, source); }
@@ -113,7 +125,8 @@ const Tensor& resize(const Tensor& self, c10::SymIntArrayRef size, std::optional
   return self;
 }
 
-// ---- copies ------------------------------------------------------------------------------------------------------------------
+// ---- copies
+// ------------------------------------------------------------------------------------------------------------------
 
 // Host bytes into device memory, read now: the caller may change them as soon as this returns.
 void upload(const Tensor& dst, const Tensor& src) {
@@ -131,8 +144,16 @@ void upload(const Tensor& dst, const Tensor& src) {
 
 bool mapped(const Tensor& t) {
   switch (t.scalar_type()) {
-    case ScalarType::Bool: case ScalarType::Byte: case ScalarType::Char: case ScalarType::Short: case ScalarType::Int:
-    case ScalarType::Long: case ScalarType::Half: case ScalarType::BFloat16: case ScalarType::Float: case ScalarType::Double:
+    case ScalarType::Bool:
+    case ScalarType::Byte:
+    case ScalarType::Char:
+    case ScalarType::Short:
+    case ScalarType::Int:
+    case ScalarType::Long:
+    case ScalarType::Half:
+    case ScalarType::BFloat16:
+    case ScalarType::Float:
+    case ScalarType::Double:
       return t.dim() <= kMaxRank && t.layout() == c10::kStrided && !t.is_conj() && !t.is_neg();
     default:
       return false;
@@ -153,7 +174,8 @@ Tensor& copy(Tensor& self, const Tensor& source, bool) {
     rec.finish(dtype, dtype);
     return self;
   }
-  if (is_neuron(src)) recorder(src.device().index()).flush(is_neuron(self) ? FlushCause::kForeignDevice : FlushCause::kHostRead);
+  if (is_neuron(src))
+    recorder(src.device().index()).flush(is_neuron(self) ? FlushCause::kForeignDevice : FlushCause::kHostRead);
   if (is_neuron(self) && !is_neuron(src)) {
     upload(self, src);
     return self;
@@ -185,7 +207,8 @@ Scalar local_scalar_dense(const Tensor& self) {
   return host_alias(self).item();
 }
 
-// ---- fills -------------------------------------------------------------------------------------------------------------------
+// ---- fills
+// -------------------------------------------------------------------------------------------------------------------
 
 Tensor& fill(Tensor& self, const Scalar& value) {
   at::assert_no_internal_overlap(self);
@@ -197,8 +220,10 @@ Tensor& fill(Tensor& self, const Scalar& value) {
   }
   const ScalarType dtype = self.scalar_type();
   Recording rec(recorder(self.device().index()), kFill);
-  if (value.isFloatingPoint()) rec.scalar(value.toDouble());
-  else rec.scalar(value.isBoolean() ? int64_t{value.toBool()} : value.toLong());
+  if (value.isFloatingPoint())
+    rec.scalar(value.toDouble());
+  else
+    rec.scalar(value.isBoolean() ? int64_t{value.toBool()} : value.toLong());
   rec.output(self.unsafeGetTensorImpl(), false);
   rec.finish(dtype, dtype);
   return self;
@@ -207,12 +232,14 @@ Tensor& fill(Tensor& self, const Scalar& value) {
 Tensor& zero(Tensor& self) { return fill(self, int64_t{0}); }
 
 Tensor& fill_tensor(Tensor& self, const Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(), " dimensions.");
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
+              " dimensions.");
   if (!is_neuron(value)) return fill(self, value.item());
   return copy(self, value.expand_as(self), false);
 }
 
-// ---- factories whose values are known at the call: made on the host, uploaded ------------------------------------------------
+// ---- factories whose values are known at the call: made on the host, uploaded
+// ------------------------------------------------
 
 void host_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Tensor out = stack->back().toTensor();
@@ -233,6 +260,12 @@ void host_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::assert_no_internal_overlap(out);
   upload(out, host);
   stack->emplace_back(std::move(out));
+}
+
+// randperm draws from the device's generator, after what was recorded before it.
+void host_random_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  ++stats().host_ops;
+  run_now(op, stack, device_of(*stack, op.schema().arguments().size()), FlushCause::kGenerator);
 }
 
 void no_operation(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -265,6 +298,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("zero_", &zero);
   for (const char* name : {"arange.start_out", "linspace.out", "logspace.out", "range.out", "eye.out", "eye.m_out"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_factory>());
+  }
+  for (const char* name : {"randperm.generator_out", "randperm.out"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_random_factory>());
   }
   m.impl("record_stream", torch::CppFunction::makeFromBoxedFunction<&no_operation>());
 }

@@ -21,7 +21,8 @@ struct TraceEntry {
 
 class TraceCache {
  public:
-  // The entry of a trace, made on first sight. Null if another trace has the same hash (then the caller runs unplanned).
+  // The entry of a trace, made on first sight. Null if another trace has the same hash (then the caller runs
+  // unplanned).
   TraceEntry* find(const std::vector<uint64_t>& words, Hash128 hash) {
     std::unique_ptr<TraceEntry>& slot = entries_[hash];
     if (!slot) {

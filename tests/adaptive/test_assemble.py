@@ -10,11 +10,12 @@ import json
 from math import prod
 
 import pytest
+from hypothesis import given, settings
+from traces import Tensor, TraceBuilder, windows
+
 from adaptive_eager.assemble import assemble
 from adaptive_eager.dataflow import analyse
 from adaptive_eager.fusion import Fuser, HostStep
-from hypothesis import given, settings
-from traces import Tensor, TraceBuilder, windows
 
 
 def recipes_of(trace, fuse=True):

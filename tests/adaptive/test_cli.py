@@ -10,10 +10,11 @@ import sys
 
 import pytest
 import torch
-from adaptive_eager import cli, demo, doctor, params
-from adaptive_eager.gpt import Corpus, Shape, Training
 from click.testing import CliRunner
 from rich.console import Console
+
+from adaptive_eager import cli, demo, doctor, params
+from adaptive_eager.gpt import Corpus, Shape, Training
 
 TINY = Shape(layers=1, width=16, heads=2, context=8, batch=2)
 

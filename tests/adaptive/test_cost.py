@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from traces import TraceBuilder
+
 from adaptive_eager import cost
 from adaptive_eager.assemble import assemble
 from adaptive_eager.compiler.semantics import OPS
 from adaptive_eager.cost import kernel_cost
 from adaptive_eager.dataflow import analyse
 from adaptive_eager.fusion import Fuser
-from traces import TraceBuilder
 
 
 def cost_of(build):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from adaptive_eager.dataflow import analyse, is_source
 from traces import TraceBuilder
+
+from adaptive_eager.dataflow import analyse, is_source
 
 
 def source_nodes(flow, node):

@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from traces import TraceBuilder, windows
+
 from adaptive_eager import params
 from adaptive_eager.assemble import assemble
 from adaptive_eager.dataflow import analyse
 from adaptive_eager.fusion import Fuser, HostStep
-from hypothesis import given, settings
-from traces import TraceBuilder, windows
 
 ROOT = Path(__file__).resolve().parents[2]
 

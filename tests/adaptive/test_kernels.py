@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from adaptive_eager import kernels as module
 from adaptive_eager import planner
 from adaptive_eager.cache.store import KernelStore

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from adaptive_eager.layout import LoopDim, Moves, can_follow, kept_dims, merge, reduction_order, walk_order
 from traces import TraceBuilder
+
+from adaptive_eager.layout import LoopDim, Moves, can_follow, kept_dims, merge, reduction_order, walk_order
 
 
 def geometries(*make):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from adaptive_eager.lowering import REDUCTION_OPS, Lowering
 from traces import TraceBuilder
+
+from adaptive_eager.lowering import REDUCTION_OPS, Lowering
 
 
 def lines(instructions):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from adaptive_eager import params
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,13 +7,14 @@ import json
 import logging
 
 import pytest
+from traces import TraceBuilder
+
 from adaptive_eager import params
 from adaptive_eager.cache.key import KeyMaker
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.codegen import CompileError
 from adaptive_eager.kernels import LoadedKernel
 from adaptive_eager.planner import Planner
-from traces import TraceBuilder
 
 
 class FakeKernels:

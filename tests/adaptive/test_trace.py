@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from adaptive_eager.trace import CHAINED, RANK, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Geometry, Operand, read_trace
 from traces import TraceBuilder
+
+from adaptive_eager.trace import CHAINED, RANK, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Geometry, Operand, read_trace
 
 
 def geometry_of(tensor_of) -> Geometry:

@@ -20,6 +20,7 @@ from math import prod
 from typing import Any
 
 import hypothesis.strategies as st
+
 from adaptive_eager.compiler.loop_ir import ITEMSIZE
 from adaptive_eager.trace import CHAINED, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Trace, read_trace
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from adaptive_eager.cache import blob
 
 NAME = "kernel:" + "ab" * 32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+
 from adaptive_eager.cache import key
 from adaptive_eager.cache.key import KeyMaker, digest, source_hash
 

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+
 from adaptive_eager.cache.lease import acquire, file_lock, lease
 
 HOLDER = """

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from adaptive_eager import params
 from adaptive_eager.cache import blob
 from adaptive_eager.cache.store import CacheTrouble, KernelStore

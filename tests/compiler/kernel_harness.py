@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass, field
 
 import torch
+
 from adaptive_eager.compiler.codegen import CompiledKernel, compile_kernel
 from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store

@@ -6,11 +6,12 @@ import threading
 
 import pytest
 import torch
+from kernel_harness import _FUNCTION, TORCH_LIBRARY, linker, runner
+
 from adaptive_eager.compiler.codegen import compile_kernel
 from adaptive_eager.compiler.linker import Linker, LinkError
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.target import host_target
-from kernel_harness import _FUNCTION, TORCH_LIBRARY, linker, runner
 
 F32 = Access("f32", "c")
 

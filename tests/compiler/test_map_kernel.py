@@ -6,11 +6,12 @@ import random
 
 import pytest
 import torch
+from kernel_harness import NAMES, moves_of, pointwise, runnable_targets, runner
+
 from adaptive_eager.compiler.builder import CompileError
 from adaptive_eager.compiler.codegen import emit_ir
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.target import host_target
-from kernel_harness import NAMES, moves_of, pointwise, runnable_targets, runner
 
 TARGETS = runnable_targets()
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.name}-{t.cpu}")

@@ -6,11 +6,12 @@ import zlib
 
 import pytest
 import torch
+from kernel_harness import DTYPES, NAMES, pointwise, runnable_targets, runner
+from op_cases import CASES, Case, operand
+
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.semantics import OPS
 from adaptive_eager.compiler.target import named_target
-from kernel_harness import DTYPES, NAMES, pointwise, runnable_targets, runner
-from op_cases import CASES, Case, operand
 
 #: Elements the kernels compute: some vectors and a tail. torch computes WHOLE: in its own scalar tails it rounds half
 #: types more often than in its vector loops, so only the latter are an oracle.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from adaptive_eager.compiler.codegen import compile_kernel, emit_ir
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.target import host_can_run, host_family, host_target, named_target

@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
+from kernel_harness import DTYPES, pointwise, runnable_targets, runner
+
 from adaptive_eager.compiler.codegen import emit_ir
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.target import host_target
-from kernel_harness import DTYPES, pointwise, runnable_targets, runner
 
 by_target = pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: f"{t.name}-{t.cpu}")
 NAN, INF = math.nan, math.inf

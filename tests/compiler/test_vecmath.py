@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
+from kernel_harness import pointwise, runnable_targets
+
 from adaptive_eager.compiler import vecmath
 from adaptive_eager.compiler.builder import Builder
 from adaptive_eager.compiler.target import named_target
-from kernel_harness import pointwise, runnable_targets
 
 TARGETS = runnable_targets()
 BINARY = ("pow", "atan2", "hypot", "fmod")

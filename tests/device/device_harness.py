@@ -6,8 +6,9 @@ import subprocess
 import sys
 import textwrap
 
-import adaptive_eager as ae
 import torch
+
+import adaptive_eager as ae
 
 MODES = ("stepwise", "per_op", "adaptive")
 

@@ -2,10 +2,11 @@
 
 import warnings
 
-import adaptive_eager as ae
 import pytest
 import torch
 from device_harness import output_of, run_script
+
+import adaptive_eager as ae
 
 OP = "aten::linalg_qr.out"
 

@@ -3,10 +3,11 @@
 import gc
 import re
 
-import adaptive_eager as ae
 import pytest
 import torch
 from device_harness import output_of, run_script
+
+import adaptive_eager as ae
 
 MIB = 1 << 20
 

@@ -2,10 +2,11 @@
 
 import copy
 
-import adaptive_eager as ae
 import pytest
 import torch
 from device_harness import assert_same_bits
+
+import adaptive_eager as ae
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -6,11 +6,12 @@ mode sees its windows again and fuses them.
 
 import itertools
 
-import adaptive_eager as ae
 import pytest
 import torch
 import torch.nn.functional as F
 from device_harness import check_program, counted, same_bits
+
+import adaptive_eager as ae
 
 NAN, INF = float("nan"), float("inf")
 

@@ -1,8 +1,9 @@
 """Streams, events and the torch.accelerator interface: one in-order stream a device, of which streams are handles."""
 
-import adaptive_eager as ae
 import pytest
 import torch
+
+import adaptive_eager as ae
 
 
 def test_the_accelerator_is_this_device():

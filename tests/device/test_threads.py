@@ -2,10 +2,11 @@
 
 import threading
 
-import adaptive_eager as ae
 import pytest
 import torch
 from device_harness import output_of
+
+import adaptive_eager as ae
 
 
 def in_threads(*functions):

@@ -6,9 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from native_kernels import TARGET, Linker, scale_artifact
+
 from adaptive_eager.native import library
 from adaptive_eager.native.runtime import open_runtime
-from native_kernels import TARGET, Linker, scale_artifact
 
 NRT = Path(library.__file__).parent / "nrt"
 MEBIBYTE = 1 << 20

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
+
 from adaptive_eager.native import library
 from adaptive_eager.native.artifact import TensorSpec, pack
 from adaptive_eager.native.errors import NrtError

@@ -5,6 +5,7 @@ import random
 import struct
 
 import pytest
+
 from adaptive_eager.native.artifact import DTYPES, MAGIC, Artifact, ArtifactError, TensorSpec, pack, unpack
 from adaptive_eager.native.library import ffi
 

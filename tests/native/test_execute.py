@@ -4,11 +4,12 @@ import struct
 import threading
 
 import pytest
+from native_kernels import BUMP_SOURCE, ECHO_SOURCE, Call, object_code, scale_artifact, status_of
+
 from adaptive_eager.native.artifact import TensorSpec
 from adaptive_eager.native.errors import DeadHandleError, NrtError, Status
 from adaptive_eager.native.launch import Chunks, launch_block, scalar_bits
 from adaptive_eager.native.library import ffi
-from native_kernels import BUMP_SOURCE, ECHO_SOURCE, Call, object_code, scale_artifact, status_of
 
 
 def test_execute(runtime, model):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from adaptive_eager.native import declarations, library, nrt_ffi
 from adaptive_eager.native.errors import RuntimeLibraryError
 from adaptive_eager.native.runtime import open_runtime

@@ -1,11 +1,12 @@
 """Models: loading, linking through Python, unloading, and what they say of themselves."""
 
 import pytest
+from native_kernels import Linker, scale_artifact, status_of
+
 from adaptive_eager.native.artifact import DTYPES
 from adaptive_eager.native.errors import DeadHandleError, NrtError, Status
 from adaptive_eager.native.library import ffi
 from adaptive_eager.native.runtime import open_runtime
-from native_kernels import Linker, scale_artifact, status_of
 
 
 def test_facts(model, runtime):

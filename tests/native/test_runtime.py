@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+
 from adaptive_eager.native.errors import DeadHandleError, NrtError, RuntimeLibraryError, Status, status_name
 from adaptive_eager.native.library import ffi
 from adaptive_eager.native.runtime import DeviceTensor, open_runtime

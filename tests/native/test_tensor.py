@@ -4,6 +4,7 @@ import gc
 import random
 
 import pytest
+
 from adaptive_eager.native.errors import DeadHandleError, NrtError, Status
 from adaptive_eager.native.library import ffi
 

@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+
 from adaptive_eager.native.errors import DeadHandleError, NrtError, Status
 from adaptive_eager.native.library import ffi
 
