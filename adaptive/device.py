@@ -255,39 +255,6 @@ def _offer_gloo() -> None:
         Backend.default_device_backend_map.setdefault("neuron", "gloo")
 
 
-def _keep_parameters_when_moved() -> None:
-    """`Module.to("neuron")` keeps the module's Parameter objects, as it does for torch's own devices.
-
-    torch moves a parameter by setting its data only between device types on a list of its own; for others it makes new
-    parameters, which unties tied weights and leaves optimizers with the old ones. Swapping the tensors' contents is its
-    own answer to that (torch.__future__.set_swap_module_params_on_conversion); here it is used for moves to and from
-    this device.
-    """
-    from torch import nn
-
-    apply = nn.Module._apply
-
-    def to_or_from_neuron(module: nn.Module, fn: Any) -> bool:
-        parameter = next(module.parameters(), None)
-        if parameter is None:
-            return False
-        source = parameter.device.type
-        target = fn(torch.empty(0, dtype=parameter.dtype, device=parameter.device)).device.type
-        return source != target and "neuron" in (source, target)
-
-    def applied(self: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
-        future = torch.__future__
-        if future.get_swap_module_params_on_conversion() or not to_or_from_neuron(self, fn):
-            return apply(self, fn, recurse)
-        future.set_swap_module_params_on_conversion(True)
-        try:
-            return apply(self, fn, recurse)
-        finally:
-            future.set_swap_module_params_on_conversion(False)
-
-    nn.Module._apply = applied  # type: ignore[method-assign, assignment]
-
-
 def install() -> None:
     """Makes this module `torch.neuron` and gives tensors, modules and storages their `neuron` methods."""
     global default_generators
@@ -299,7 +266,6 @@ def install() -> None:
     torch.utils.generate_methods_for_privateuse1_backend()
     _print_from_host()
     _offer_gloo()
-    _keep_parameters_when_moved()
     module.__dict__["default_generators"] = default_generators = tuple(
         _C.default_generator(index) for index in range(device_count())
     )

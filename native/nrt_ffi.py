@@ -2,7 +2,7 @@
 
 # ruff: noqa
 # fmt: off
-HEADER_DIGEST = "25829675809f4a23820afe5aca9ba5cb3ebcf028c160297a57a54f338c65537f"
+HEADER_DIGEST = "32ab6a937cb1b61c512fb1a852c791341db09a913d0dec3f1df76442115a3ff6"
 import _cffi_backend
 
 ffi = _cffi_backend.FFI('nrt_ffi',

@@ -103,6 +103,16 @@ Tensor& set_storage(Tensor& self, c10::Storage source, c10::SymInt offset, c10::
 }
 Tensor& set_whole_storage(Tensor& self, c10::Storage source) { return at::native::set_(self, std::move(source)); }
 Tensor& set_tensor(Tensor& self, const Tensor& source) { return at::native::set_tensor_(self, source); }
+// `param.data = tensor`, which Module.to() uses to keep Parameter objects, may change to and from this device, as
+// between torch's own: tied weights stay tied, and optimizers keep what they hold.
+bool compatible_for_set_data(const Tensor& self, const Tensor& from) {
+  const auto plain = [](const Tensor& t) {
+    return t.layout() == c10::kStrided && (is_neuron(t) || t.device().is_cpu()) &&
+           !t.unsafeGetTensorImpl()->is_python_dispatch();
+  };
+  return plain(self) && plain(from);
+}
+
 Tensor& set_empty(Tensor& self) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, allocate(0, self.device().index()), allocator(), true);
   return at::native::set_(self, std::move(storage));
@@ -288,6 +298,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", &set_whole_storage);
   m.impl("set_.source_Tensor", &set_tensor);
   m.impl("set_", &set_empty);
+  m.impl("_has_compatible_shallow_copy_type", &compatible_for_set_data);
   m.impl("resize_", &resize);
   m.impl("copy_", &copy);
   m.impl("_copy_from", &copy_from);

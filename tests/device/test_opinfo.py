@@ -4,6 +4,7 @@ Compared are values (torch's tolerances of the dtype, or the op's own where OpIn
 The default selection takes a few samples of each op; the slow tests take all samples, all dtypes and all ops.
 """
 
+import gc
 import re
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import DecorateInfo
 
 import adaptive_eager as ae
+
+gc.freeze()  # op_db is half a million objects that the garbage collector need not look at again and again
 
 OP_TABLE = Path(__file__).parents[2] / "native" / "torch" / "op_rows.inc"
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
@@ -63,7 +66,8 @@ def table_rows():
 ROWS = table_rows()
 COMPILED = [op for op in op_db if ROWS.get(op.aten_name) in ("Map", "Reduction")]
 HOST = [op for op in op_db if ROWS.get(op.aten_name) in ("Host", "HostNow")]
-OTHERS = [op for op in op_db if op.aten_name not in ROWS]
+OTHERS = [op for op in op_db if op.aten_name not in ROWS and not op.name.startswith("jiterator")]  # those are of CUDA
+SLOW_SAMPLES = {"max_pool2d_with_indices_backward"}  # thousands of samples, slow to make
 
 
 def pairs(ops, dtypes):
@@ -170,7 +174,9 @@ def test_compiled_op(op, dtype):
         assert not new, f"an op of the table that is not run on the device: {new}"
 
 
-@pytest.mark.parametrize("op,dtype", pairs(HOST, (torch.float32,)))
+@pytest.mark.parametrize(
+    "op,dtype", pairs([op for op in HOST if op.formatted_name not in SLOW_SAMPLES], (torch.float32,))
+)
 def test_host_op(op, dtype):
     compare(op, dtype, 2)
 

@@ -4,7 +4,6 @@ import threading
 
 import pytest
 import torch
-from device_harness import output_of
 
 import adaptive_eager as ae
 
@@ -168,22 +167,3 @@ def test_a_data_loader_thread_feeds_the_device():
 
     in_threads(upload(0), upload(1))
     assert torch.stack(uploaded).cpu().equal(batches * 2)
-
-
-def test_a_process_ends_while_a_thread_still_records():
-    assert (
-        output_of(
-            """
-            import threading, time, torch
-            def loop():
-                x = torch.ones(1000, device="neuron")
-                while True:
-                    x = x * 0.5 + 1
-            threading.Thread(target=loop, daemon=True).start()
-            time.sleep(0.3)
-            print("end")
-            """,
-            timeout=60,
-        )
-        == "end"
-    )

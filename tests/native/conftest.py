@@ -5,7 +5,15 @@ import os
 import subprocess
 from pathlib import Path
 
+import alone
 import pytest
+
+if not alone.isolate():
+    pytest.skip(
+        "the torch device holds the runtime: run tests/native in a process of its own, as make test does",
+        allow_module_level=True,
+    )
+
 from native_kernels import TARGET, Linker, scale_artifact
 
 from adaptive_eager.native import library

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from alone import PRELUDE
 
 from adaptive_eager.native import declarations, library, nrt_ffi
 from adaptive_eager.native.errors import RuntimeLibraryError
@@ -142,4 +143,4 @@ import adaptive_eager.native.runtime, sys
 assert "torch" not in sys.modules and "pycparser" not in sys.modules
 assert "libneuroncore" not in open("/proc/self/maps").read()
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    subprocess.run([sys.executable, "-c", PRELUDE + script], check=True)

@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+from alone import PRELUDE
 
 from adaptive_eager.native.errors import DeadHandleError, NrtError, RuntimeLibraryError, Status, status_name
 from adaptive_eager.native.library import ffi
@@ -56,7 +57,9 @@ assert lib.nrt_get_total_vnc_count(count) == 0 and count[0] == 1
 assert lib.nrt_init(1, b"", b"") == 0 and lib.nrt_allocate_tensor_set(out) == 0
 # and exit while open
 """
-    result = subprocess.run([sys.executable, "-c", script, str(software_library)], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", PRELUDE + script, str(software_library)], capture_output=True, text=True
+    )
     assert (result.returncode, result.stderr) == (0, "")
 
 
@@ -208,7 +211,7 @@ with open_runtime("software", guard=True) as runtime:
     print("after", flush=True)
 """
     for how, survives in [("none", True), ("shut", False), ("freed", False)]:
-        result = subprocess.run([sys.executable, "-c", script, how], capture_output=True, text=True)
+        result = subprocess.run([sys.executable, "-c", PRELUDE + script, how], capture_output=True, text=True)
         assert result.stdout == ("before\nafter\n" if survives else "before\n"), result.stderr
         assert result.returncode == 0 or not survives
 
