@@ -32,6 +32,13 @@ void attach_runtime(const std::map<std::string, uintptr_t>& addresses, int devic
   take(api.status_as_str, "nrt_get_status_as_str");
   api.device_count = devices;
   register_hooks();
+  // What is made at its first use is made now: a fork while another thread makes it would hang the child.
+  for (int d = 0; d < devices; ++d) {
+    memory_stats(d);
+    recorder(d);
+    default_generator(d);
+  }
+  fallback_counts();
   register_op_table();
   register_collectives();
 }

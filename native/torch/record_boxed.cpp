@@ -319,6 +319,10 @@ void record_host(const OpVariant& variant, torch::jit::Stack& args, const Infere
   for (at::Tensor& out : outs) results->emplace_back(std::move(out));
 }
 
+// Made when the library is loaded, like every lock: one that is being made during a fork would hang the child.
+ForkMutex g_proven_mutex;
+auto& g_proven = *new ska::flat_hash_set<uint64_t>;
+
 // Whether a host op has run before with arguments of these dtypes. The first time it runs at the call, so that what its
 // CPU kernel does not take is refused there, in its own words.
 bool proven(const OpVariant& variant, const torch::jit::Stack& args) {
@@ -328,10 +332,8 @@ bool proven(const OpVariant& variant, const torch::jit::Stack& args) {
       if (t.defined()) key = fold_multiply(key, 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(t.scalar_type()));
     });
   }
-  static auto* mutex = new ForkMutex;
-  static ska::flat_hash_set<uint64_t> seen;
-  std::lock_guard<ForkMutex> lock(*mutex);
-  return !seen.insert(key).second;
+  std::lock_guard<ForkMutex> lock(g_proven_mutex);
+  return !g_proven.insert(key).second;
 }
 
 void run_host_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause) {

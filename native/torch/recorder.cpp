@@ -20,6 +20,10 @@ namespace {
 
 std::atomic<bool> g_interrupted{false};
 
+// Strings among structural arguments, kept for ever.
+ForkMutex g_texts_mutex;
+auto& g_texts = *new ska::flat_hash_map<std::string, std::unique_ptr<std::string>>;
+
 // Backward runs in the thread that calls it: a second thread would bring a second OpenMP pool.
 void enter_thread() {
   thread_local bool entered = [] {
@@ -107,10 +111,8 @@ void Recording::scalar(int64_t value) {
 }
 
 void Recording::attr(const std::string& text) {
-  static auto* mutex = new ForkMutex;
-  static ska::flat_hash_map<std::string, std::unique_ptr<std::string>> texts;
-  std::lock_guard<ForkMutex> lock(*mutex);
-  auto& interned = texts[text];
+  std::lock_guard<ForkMutex> lock(g_texts_mutex);
+  auto& interned = g_texts[text];
   if (!interned) interned = std::make_unique<std::string>(text);
   window_.attrs.push_back({static_cast<int64_t>(hash_text(text)), interned.get()});
   ++node_.n_attrs;
