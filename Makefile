@@ -2,7 +2,8 @@
 #
 #   make demo    install, then train the demo model        make bench   measure against CPU eager and Inductor
 #   make test    install, then everything that checks      make fuzz    random programs against the CPU
-#   make quick   what checks in under two minutes          make clean   remove what was built, .venv too
+#   make quick   what checks in under two minutes          make opinfo  all samples of torch's op database
+#   make clean   remove what was built, .venv too
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +17,7 @@ EXTRAS := '.[test,bench]'
 NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.c')
 PYTHON_FOLDERS := $(wildcard adaptive native cache tests bench setup.py)
 
-.PHONY: install demo test quick bench lint types fuzz lines clean
+.PHONY: install demo test quick opinfo bench lint types fuzz lines clean
 
 install: $(VENV)/.installed
 
@@ -40,11 +41,15 @@ demo: install
 test: lint types
 	$(BIN)/python -m pytest tests/native
 	$(BIN)/python -m pytest tests --ignore=tests/native -m 'not slow'
-	$(BIN)/python -m pytest tests --ignore=tests/native -m slow
+	$(BIN)/python -m pytest tests --ignore=tests/native --ignore=tests/device/test_opinfo.py -m slow
 	@$(MAKE) --no-print-directory lines
 
 quick: lint types
 	$(BIN)/python -m pytest tests --ignore=tests/native -m 'not slow' -x
+
+# Every sample of every traced op, in every mode and dtype.
+opinfo: install
+	$(BIN)/python -m pytest tests/device/test_opinfo.py
 
 bench: install
 	$(BIN)/python -m bench.run
