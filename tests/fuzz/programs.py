@@ -7,6 +7,7 @@ BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "atan2")
 COMPARE = ("lt", "ge", "eq", "ne")
 REDUCE = ("sum", "mean", "amax", "amin", "prod")
 IN_PLACE = ("add_", "mul_", "sub_", "clamp_min_")
+VIEWS = ("[..., 1:]", "[..., ::2]", ".t()", ".reshape(-1)", ".unsqueeze(0)", ".transpose(0, -1)", ".flip(0)")
 DTYPES = ("float32", "float32", "float32", "bfloat16", "float64", "float16", "int64", "int32")
 SHAPES = ((7,), (4, 5), (5, 4), (1, 5), (4, 1), (3, 4, 5), (2, 1, 5), (33,), (0, 5), (2, 70))
 
@@ -55,10 +56,7 @@ class Writer:
         elif draw < 0.84:
             self.lines.append(f"{x}.mul_({y})")
         elif draw < 0.90:
-            view = r.choice(
-                ("[..., 1:]", "[..., ::2]", ".t()", ".reshape(-1)", ".unsqueeze(0)", ".transpose(0, -1)", ".flip(0)")
-            )
-            self.new(f"{x}{view}")
+            self.new(f"{x}{r.choice(VIEWS)}")
         elif draw < 0.93:
             self.new(f"{x}.to(torch.{r.choice(DTYPES)})")
         elif draw < 0.95:
@@ -73,8 +71,10 @@ class Writer:
 
 
 def program(seed, statements=30):
-    """Source of `run(inputs, k, reads)`, which returns every tensor that is left; a statement that raises is skipped, as
-    it is on every device alike."""
+    """Source of `run(inputs, k, reads)`, which returns every tensor that is left.
+
+    A statement that raises is skipped, as it is in every mode alike.
+    """
     w = Writer(seed)
     for i in range(3):
         w.new(f"inputs[{i}]")
@@ -82,15 +82,10 @@ def program(seed, statements=30):
         w.statement()
     body = []
     for line in w.lines:
-        body += [
-            "    try:",
-            f"        {line}",
-            "    except (RuntimeError, IndexError, TypeError, NameError):",
-            "        pass",
-        ]
-    return "\n".join(
-        ["def run(inputs, k, reads):", *body, "    return {n: v for n, v in locals().items() if n[0] == 't'}"]
-    )
+        body += ["    try:", f"        {line}"]
+        body += ["    except (RuntimeError, IndexError, TypeError, NameError):", "        pass"]
+    left = "    return {n: v for n, v in locals().items() if n[0] == 't'}"
+    return "\n".join(["def run(inputs, k, reads):", *body, left])
 
 
 def inputs_of(seed):

@@ -51,7 +51,8 @@ def check(seed):
         for k, (got, want) in enumerate(zip(run(source, seed, mode), expected, strict=True)):
             wrong = [name for name in want[0] if got[0].get(name) != want[0][name]]
             assert not wrong and got[1] == want[1], (
-                f"seed {seed}, mode {mode}, round {k}: {wrong} differ from stepwise\n{programs.inputs_of(seed)}\n{source}"
+                f"seed {seed}, mode {mode}, round {k}: {wrong} differ from stepwise\n"
+                f"{programs.inputs_of(seed)}\n{source}"
             )
 
 
