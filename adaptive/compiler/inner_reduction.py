@@ -116,7 +116,7 @@ class InnerChunk(Chunk):
         ]
 
     def _save(self) -> list[str]:
-        b = Builder(self.b.target, self.b.declarations, self.b.helpers, prefix="s")
+        b = Builder(self.b.target, self.b.declarations, self.b.helpers, prefix="save")
         for r, reduction in enumerate(self.reductions):
             ways = [
                 [Val(f"%a{r}.{p}.{way}.end", ty, ENTRY) for p, ty in enumerate(reduction.types)] for way in range(WAYS)

@@ -221,6 +221,14 @@ Scalar local_scalar_dense(const Tensor& self) {
 // -------------------------------------------------------------------------------------------------------------------
 
 Tensor& fill(Tensor& self, const Scalar& value) {
+  // An expanded dim is filled by filling one of it.
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (self.stride(d) == 0 && self.size(d) > 1) {
+      Tensor one = self.narrow(d, 0, 1);
+      fill(one, value);
+      return self;
+    }
+  }
   at::assert_no_internal_overlap(self);
   if (!mapped(self) || value.isComplex()) {
     recorder(self.device().index()).flush(FlushCause::kFallback);

@@ -7,7 +7,7 @@ import torch
 from kernel_harness import DTYPES, NAMES, moves_of, runnable_targets, runner
 
 from adaptive_eager.compiler.builder import CompileError
-from adaptive_eager.compiler.codegen import emit_ir
+from adaptive_eager.compiler.codegen import compile_kernel, emit_ir
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.target import host_target
 
@@ -235,3 +235,20 @@ def test_refuses_bad_forms():
         emit_ir(
             Kernel("r", (Access("f32", "c"), Access("f32", "0")), (load, total), (), (), (Store(0, 1),)), host_target()
         )
+
+
+def test_many_strided_accesses_compile():
+    """Strides and saved accumulators have names of their own in the generated code."""
+    accesses = tuple(Access("f32", "ss") for _ in range(4)) + (Access("f32", "s0"),)
+    loads = tuple(Instr("load", (), "f32", "f32", (k,)) for k in range(4))
+    program = (
+        *loads,
+        Instr("add", (0, 1), "f32", "f32"),
+        Instr("mul", (2, 3), "f32", "f32"),
+        Instr("mul", (4, 5), "f32", "f32"),
+        Instr("reduce", (6,), "f32", "f32", ("sum",)),
+        Instr("reduce", (6,), "f32", "f32", ("amax",)),
+    )
+    epilogue = (Instr("add", (7, 8), "f32", "f32"),)
+    kernel = Kernel("kr", accesses, program, (), epilogue, (Store(9, 4),))
+    assert compile_kernel(kernel, host_target()).object_code
