@@ -239,7 +239,7 @@ def test_refuses_bad_forms():
 
 def test_many_strided_accesses_compile():
     """Strides and saved accumulators have names of their own in the generated code."""
-    accesses = tuple(Access("f32", "ss") for _ in range(4)) + (Access("f32", "s0"),)
+    accesses = (*tuple(Access("f32", "ss") for _ in range(4)), Access("f32", "s0"))
     loads = tuple(Instr("load", (), "f32", "f32", (k,)) for k in range(4))
     program = (
         *loads,
