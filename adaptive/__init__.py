@@ -98,12 +98,20 @@ def _backend() -> Any:
     return backend
 
 
+_tried = False
+
+
 def _autoload() -> None:
-    """Entry point of `torch.backends`: never lets `import torch` fail."""
+    """Entry point of `torch.backends`: never lets `import torch` fail. Tries once, and says so once."""
+    global _tried
+    if _tried:
+        return
+    _tried = True
     try:
         _backend()
     except Exception as error:  # whatever it is, torch must come up
-        warnings.warn(f"the neuron device is not available: {error}", RuntimeWarning, stacklevel=2)
+        # Of no source line: the one line says it all.
+        warnings.warn_explicit(f"the neuron device is not available: {error}", RuntimeWarning, __name__, 0)
 
 
 # Imported by torch (autoload) or by hand: either way the device is registered, once.
