@@ -45,7 +45,7 @@ test: lint types
 	@$(MAKE) --no-print-directory lines
 
 quick: lint types
-	$(BIN)/python -m pytest tests --ignore=tests/native -m 'not slow' -x
+	$(BIN)/python -m pytest tests/adaptive tests/cases tests/device/test_programs.py tests/device/test_errors.py -m 'not slow' -x
 
 # Every sample of every traced op, in every mode and dtype.
 opinfo: install
