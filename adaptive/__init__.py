@@ -18,7 +18,8 @@ __all__ = [
     "set_mode", "stats", "stepwise",
 ]  # fmt: skip
 
-_MODES = ("adaptive", "per_op", "stepwise")
+#: In the order of the extension's numbers (native/torch/params.h).
+MODES = ("adaptive", "per_op", "stepwise")
 
 
 def mode() -> str:
@@ -26,14 +27,14 @@ def mode() -> str:
 
     "adaptive": recorded, fused when hot; "per_op": recorded, one kernel an op; "stepwise": each op runs at its call.
     """
-    return _MODES[_backend()._C.mode()]
+    return MODES[_backend()._C.mode()]
 
 
 def set_mode(name: str) -> None:
     """Change the mode. What is recorded so far runs first."""
-    if name not in _MODES:
-        raise ValueError(f"no mode {name!r}, need one of {', '.join(_MODES)}")
-    _backend()._C.set_mode(_MODES.index(name))
+    if name not in MODES:
+        raise ValueError(f"no mode {name!r}, need one of {', '.join(MODES)}")
+    _backend()._C.set_mode(MODES.index(name))
 
 
 @contextlib.contextmanager

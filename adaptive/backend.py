@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaptive_eager import params
+from adaptive_eager import MODES, params
 
 if TYPE_CHECKING:
     from adaptive_eager.kernels import KernelCounters
@@ -20,7 +20,6 @@ _C: Any = None
 _planner: Planner | None = None
 _runtime: Any = None
 
-_MODES = ("adaptive", "per_op", "stepwise")
 _FALLBACKS = ("warn", "error", "quiet")
 _EXTENSION_PARAMS = ("max_ops", "min_ops", "max_bytes", "hot_after", "parallel_grain")
 
@@ -64,7 +63,7 @@ def _register() -> None:
     from adaptive_eager import device
 
     device.install()
-    _C.set_mode(_MODES.index(params.get("mode")))
+    _C.set_mode(MODES.index(params.get("mode")))
     os.register_at_fork(
         before=_C.before_fork,
         after_in_parent=lambda: _C.after_fork(False),

@@ -1,7 +1,7 @@
 """Cost: how much work a kernel does at a point, to decide when a second thread pays.
 
-The unit is a quarter of what `a + b` on float32 in cache costs: two loads, an addition, a store. Weights were measured
-with bench/op_cost.py on one AVX2 core; only their size matters.
+The unit is a quarter of what `a + b` on float32 in cache costs: two loads, an addition, a store. Weights are
+rough, from single measurements on one AVX2 core (bench/op_cost.py measures them); only their size matters.
 """
 
 from __future__ import annotations

@@ -54,21 +54,6 @@ bool number_for(const Tensor& t, const Tensor& n) {
   return c10::isIntegralType(kind, true);
 }
 
-void record_number(Recording& r, const Tensor& n) {
-  const Scalar s = n.item();
-  if (s.isFloatingPoint())
-    r.scalar(s.toDouble());
-  else
-    r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
-}
-
-void record_number(Recording& r, const Scalar& s) {
-  if (s.isFloatingPoint())
-    r.scalar(s.toDouble());
-  else
-    r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
-}
-
 bool number_for(const Tensor& t, const Scalar& s) {
   if (s.isComplex()) return false;
   return c10::isFloatingType(t.scalar_type()) || s.isIntegral(true);
@@ -148,7 +133,7 @@ struct BinaryBase : Kernel {
       if (one(*alpha))
         r.absent();
       else
-        record_number(r, *alpha);
+        r.scalar(*alpha);
     }
   }
   static bool alpha_ok(const Tensor& self, const Scalar* alpha) {
@@ -172,7 +157,7 @@ struct BinaryBase : Kernel {
       out = like(a, result_dtype(dtype));
       record(out, true, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
-        record_number(r, b);
+        r.scalar(b.item());
         alpha_arg(r, alpha);
       });
     }
@@ -193,7 +178,7 @@ struct BinaryBase : Kernel {
       if (!number_for(a, b) || !dense(a)) return false;
       record(a, false, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
-        record_number(r, b);
+        r.scalar(b.item());
         alpha_arg(r, alpha);
       });
     }
@@ -241,7 +226,7 @@ struct BinaryScalar final : Kernel {
     Tensor out = like(self, result_dtype(dtype));
     record(out, true, dtype, [&](Recording& r) {
       r.input(self.unsafeGetTensorImpl());
-      record_number(r, other);
+      r.scalar(other);
     });
     return out;
   }
@@ -256,7 +241,7 @@ struct BinaryScalarInPlace final : Kernel {
     }
     record(self, false, self.scalar_type(), [&](Recording& r) {
       r.input(self.unsafeGetTensorImpl());
-      record_number(r, other);
+      r.scalar(other);
     });
     return self;
   }
@@ -278,7 +263,7 @@ struct TernaryScalarInPlace final : Kernel {
       r.input(self.unsafeGetTensorImpl());
       r.input(a.unsafeGetTensorImpl());
       r.input(b.unsafeGetTensorImpl());
-      record_number(r, value);
+      r.scalar(value);
     });
     return self;
   }

@@ -183,8 +183,7 @@ void add(Table& table, const char* name, const char* overload, Result (*fn)(Args
       c10::KernelFunction::makeFromUnboxedRuntimeFunction<false, Result(Args...)>(fn));
 }
 
-// ---- full reductions: torch writes them as reductions over all dims
-// ------------------------------------------------------
+// ---- full reductions: torch writes them as reductions over all dims ----
 
 Tensor sum_all(const Tensor& self, std::optional<at::ScalarType> dtype) {
   return at::meta::sum(self, at::OptionalIntArrayRef(at::IntArrayRef{}), false, dtype);

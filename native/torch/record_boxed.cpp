@@ -22,24 +22,6 @@ namespace {
 using c10::IValue;
 using c10::ScalarType;
 
-bool compiled_dtype(ScalarType t) {
-  switch (t) {
-    case ScalarType::Bool:
-    case ScalarType::Byte:
-    case ScalarType::Char:
-    case ScalarType::Short:
-    case ScalarType::Int:
-    case ScalarType::Long:
-    case ScalarType::Half:
-    case ScalarType::BFloat16:
-    case ScalarType::Float:
-    case ScalarType::Double:
-      return true;
-    default:
-      return false;
-  }
-}
-
 ScalarType accumulator(ScalarType t) {
   return t == ScalarType::Half || t == ScalarType::BFloat16 ? ScalarType::Float : t;
 }
@@ -119,30 +101,12 @@ at::Tensor fresh_result(const ResultMeta& meta, int device) {
   return new_tensor(meta.sizes, meta.strides, meta.dtype, device);
 }
 
-void record_scalar(Recording& r, const IValue& v) {
-  if (v.isDouble())
-    r.scalar(v.toDouble());
-  else if (v.isBool())
-    r.scalar(int64_t{v.toBool()});
-  else
-    r.scalar(v.toInt());
-}
-
-void record_number_tensor(Recording& r, const at::Tensor& t) {
-  const at::Scalar s = t.item();
-  if (s.isFloatingPoint())
-    r.scalar(s.toDouble());
-  else
-    r.scalar(s.isBoolean() ? int64_t{s.toBool()} : s.toLong());
-}
-
 bool complex_number(const IValue& v) {
   return v.isComplexDouble() || (v.isTensor() && v.toTensor().defined() && is_number_tensor(v.toTensor()) &&
                                  c10::isComplexType(v.toTensor().scalar_type()));
 }
 
-// ---- map
-// -------------------------------------------------------------------------------------------------------------------
+// ---- map ----
 
 at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
                       const Inference& inference, int device) {
@@ -165,13 +129,13 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
       if (v.toTensor().device().type() == kNeuron)
         r.input(v.toTensor().unsafeGetTensorImpl());
       else
-        record_number_tensor(r, v.toTensor());
+        r.scalar(v.toTensor().item());
     } else if (tensor || (number && v.isNone())) {
       r.absent();
     } else if (v.isString()) {
       r.attr(v.toStringRef());
     } else if (number) {
-      record_scalar(r, v);
+      r.scalar(v.toScalar());
     } else if (v.isNone()) {
       r.attr(std::string("none"));  // an absent rounding mode
     } else if (v.isBool()) {
@@ -185,8 +149,7 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
   return out;
 }
 
-// ---- reductions
-// ------------------------------------------------------------------------------------------------------------
+// ---- reductions ----
 
 at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
                             const Inference& inference, int device) {
@@ -239,8 +202,7 @@ at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, c
   return out;
 }
 
-// ---- host
-// ------------------------------------------------------------------------------------------------------------------
+// ---- host ----
 
 // Takes the tensors out of an op's arguments: operands of the node, and places to put aliases in when it runs.
 std::unique_ptr<HostCall> take_arguments(const OpVariant& variant, torch::jit::Stack& args, Recording& r, int device) {
@@ -375,6 +337,24 @@ bool data_dependent(const OpVariant& variant, const torch::jit::Stack& args) {
 }
 
 }  // namespace
+
+bool compiled_dtype(ScalarType t) {
+  switch (t) {
+    case ScalarType::Bool:
+    case ScalarType::Byte:
+    case ScalarType::Char:
+    case ScalarType::Short:
+    case ScalarType::Int:
+    case ScalarType::Long:
+    case ScalarType::Half:
+    case ScalarType::BFloat16:
+    case ScalarType::Float:
+    case ScalarType::Double:
+      return true;
+    default:
+      return false;
+  }
+}
 
 void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   const OpRow& row = *variant.row;

@@ -11,6 +11,9 @@ namespace neuron {
 // results.
 void record_boxed(const OpVariant& variant, torch::jit::Stack* stack);
 
+// Whether kernels are compiled for tensors of this dtype.
+bool compiled_dtype(c10::ScalarType t);
+
 class BoxedKernel final : public c10::OperatorKernel {
  public:
   explicit BoxedKernel(const OpVariant& variant) : variant_(variant) {}

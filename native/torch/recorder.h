@@ -86,6 +86,12 @@ class Recording {
   }
   void scalar(double value);
   void scalar(int64_t value);
+  void scalar(const at::Scalar& value) {
+    if (value.isFloatingPoint())
+      scalar(value.toDouble());
+    else
+      scalar(value.isBoolean() ? int64_t{value.toBool()} : value.toLong());
+  }
   void absent() { arg(ArgKind::kAbsent); }
   void attr(int64_t value) {
     window_.attrs.push_back({value, nullptr});

@@ -40,8 +40,7 @@ const OpRow kFill = map_row("fill");
 bool is_neuron(const Tensor& t) { return t.device().type() == kNeuron; }
 int index_of(std::optional<c10::Device> d) { return d && d->has_index() ? d->index() : current_device(); }
 
-// ---- factories
-// ---------------------------------------------------------------------------------------------------------------
+// ---- factories ----
 
 Tensor empty(c10::SymIntArrayRef size, std::optional<ScalarType> dtype, std::optional<c10::Layout> layout,
              std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
@@ -74,8 +73,7 @@ Tensor efficient_zeros(c10::SymIntArrayRef size, std::optional<ScalarType> dtype
   return empty(size, dtype, layout, device, pin, std::nullopt).zero_();
 }
 
-// ---- views: metadata over shared storage
-// -----------------------------------------------------------------------------------
+// ---- views: metadata over shared storage ----
 
 Tensor as_strided(const Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
                   std::optional<c10::SymInt> offset) {
@@ -93,8 +91,7 @@ Tensor unfold(const Tensor& self, int64_t dim, int64_t size, int64_t step) {
   return at::native::unfold(self, dim, size, step);
 }
 
-// ---- storage
-// -----------------------------------------------------------------------------------------------------------------
+// ---- storage ----
 
 Tensor& set_storage(Tensor& self, c10::Storage source, c10::SymInt offset, c10::SymIntArrayRef size,
                     c10::SymIntArrayRef stride) {
@@ -135,8 +132,7 @@ const Tensor& resize(const Tensor& self, c10::SymIntArrayRef size, std::optional
   return self;
 }
 
-// ---- copies
-// ------------------------------------------------------------------------------------------------------------------
+// ---- copies ----
 
 // Host bytes into device memory, read now: the caller may change them as soon as this returns.
 void upload(const Tensor& dst, const Tensor& src) {
@@ -153,21 +149,8 @@ void upload(const Tensor& dst, const Tensor& src) {
 }
 
 bool mapped(const Tensor& t) {
-  switch (t.scalar_type()) {
-    case ScalarType::Bool:
-    case ScalarType::Byte:
-    case ScalarType::Char:
-    case ScalarType::Short:
-    case ScalarType::Int:
-    case ScalarType::Long:
-    case ScalarType::Half:
-    case ScalarType::BFloat16:
-    case ScalarType::Float:
-    case ScalarType::Double:
-      return t.dim() <= kMaxRank && t.layout() == c10::kStrided && !t.is_conj() && !t.is_neg();
-    default:
-      return false;
-  }
+  return compiled_dtype(t.scalar_type()) && t.dim() <= kMaxRank && t.layout() == c10::kStrided && !t.is_conj() &&
+         !t.is_neg();
 }
 
 Tensor& copy(Tensor& self, const Tensor& source, bool) {
@@ -217,8 +200,7 @@ Scalar local_scalar_dense(const Tensor& self) {
   return host_alias(self).item();
 }
 
-// ---- fills
-// -------------------------------------------------------------------------------------------------------------------
+// ---- fills ----
 
 Tensor& fill(Tensor& self, const Scalar& value) {
   // An expanded dim is filled by filling one of it.
@@ -238,10 +220,7 @@ Tensor& fill(Tensor& self, const Scalar& value) {
   }
   const ScalarType dtype = self.scalar_type();
   Recording rec(recorder(self.device().index()), kFill);
-  if (value.isFloatingPoint())
-    rec.scalar(value.toDouble());
-  else
-    rec.scalar(value.isBoolean() ? int64_t{value.toBool()} : value.toLong());
+  rec.scalar(value);
   rec.output(self.unsafeGetTensorImpl(), false);
   rec.finish(dtype, dtype);
   return self;
@@ -256,8 +235,7 @@ Tensor& fill_tensor(Tensor& self, const Tensor& value) {
   return copy(self, value.expand_as(self), false);
 }
 
-// ---- factories whose values are known at the call: made on the host, uploaded
-// ------------------------------------------------
+// ---- factories whose values are known at the call: made on the host, uploaded ----
 
 void host_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Tensor out = stack->back().toTensor();
