@@ -2,7 +2,10 @@
 
 Ops are placed in program order into *steps*. Each has an earliest step it may stand in (after what it reads, what
 overwrites it, and what it overwrites), and joins the latest kernel from there on that walks the same points in the same
-order. Program order of everything that touches the same memory is kept, so fused and unfused runs give the same bits.
+order and shares data with it. Unrelated ops stay apart, however alike their shapes: one kernel for both would save no
+memory traffic, and the many tensors of an optimizer would make ever new mixtures of what is one small kernel, run again
+and again. Program order of everything that touches the same memory is kept, so fused and unfused runs give the same
+bits.
 """
 
 from __future__ import annotations
@@ -136,27 +139,21 @@ class Fuser:
     # -- joining -----------------------------------------------------------------------------------------------------
 
     def _join(self, node: Node, floor: int, partners: set[int], clashes: set[int]) -> int | None:
-        best = None
         for at in range(len(self.steps) - 1, floor - 1, -1):
             group = self.steps[at]
-            if not isinstance(group, Group) or not self._fits(node, group, at, partners, clashes):
-                continue
-            if self._related(node, group, at):
-                best = at
-                break
-            if best is None:
-                best = at
-        if best is not None:
-            self._add(node, self.steps[best], best)  # type: ignore[arg-type]
-        return best
+            if (
+                isinstance(group, Group)
+                and self._related(node, group, at, partners)
+                and self._fits(node, group, at, partners, clashes)
+            ):
+                self._add(node, group, at)
+                return at
+        return None
 
-    def _related(self, node: Node, group: Group, at: int) -> bool:
-        """Whether the node shares data with the group (a load saved, or a value kept in a register)."""
+    def _related(self, node: Node, group: Group, at: int, partners: set[int]) -> bool:
+        """Whether the node shares data with the group: a value kept in a register, or memory that both touch."""
         keys = {self._access_key(node, k) for k in range(len(node.inputs))}
-        return bool(keys & group.accesses) or any(
-            source is not None and self.position.get(source.node) == at
-            for source in (self.flow.sources[node.index, k] for k in range(len(node.inputs)))
-        )
+        return bool(keys & group.accesses) or any(self.position[p] == at for p in partners)
 
     def _access_key(self, node: Node, k: int) -> tuple[int, int]:
         source = self.flow.sources[node.index, k]

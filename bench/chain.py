@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TITLE = "Chain of 10 pointwise ops, float32, by elements"
 UNIT = ("us", 1e6)
 CONTENDERS = ("cpu-plain", "cpu-tuned", "inductor-plain", "inductor-tuned", "neuron")
-ROUNDS = 7
+ROUNDS = 41
 TARGETS = {
     "16": {"cpu": 1.7, "inductor": 0.95},
     "1000": {"cpu": 1.7, "inductor": 0.95},
@@ -39,7 +39,7 @@ def prepare(case: str, contender: Contender) -> Callable[[int], float]:
         contender.synchronize()
         return result
 
-    return Timer(call).round
+    return Timer(call, seconds=0.05).round
 
 
 def chain(x: Tensor, y: Tensor) -> Tensor:

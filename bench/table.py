@@ -1,7 +1,12 @@
-"""The results as Markdown: medians, and `neuron` against each family of contenders at its best."""
+"""The results as Markdown: medians, and `neuron` against each family of contenders at its best.
+
+A ratio is the median of the rounds' ratios: the contenders of one round ran within a second of each other, so a machine
+that changes its speed from minute to minute changes both sides of it.
+"""
 
 from __future__ import annotations
 
+import statistics
 from types import ModuleType
 
 from bench.contender import family
@@ -29,12 +34,12 @@ def markdown(module: ModuleType, results: list[Measurement]) -> str:
 
 def ratio(row: dict[str, Measurement], rival: str) -> float | None:
     """How many times as fast `neuron` is as the best contender of a family; None when either is missing."""
-    ours = row["neuron"].median if "neuron" in row else None
-    theirs = [
-        result.median for name, result in row.items()
-        if name != "neuron" and family(name) == rival and result.median is not None
-    ]  # fmt: skip
-    return min(theirs) / ours if theirs and ours else None
+    ours = row["neuron"].seconds if "neuron" in row else []
+    theirs = [result for name, result in row.items() if name != "neuron" and family(name) == rival and result.seconds]
+    if not ours or not theirs:
+        return None
+    best = min(theirs, key=lambda result: statistics.median(result.seconds))
+    return statistics.median(their / our for their, our in zip(best.seconds, ours, strict=False))
 
 
 def _against(rival: str) -> str:

@@ -1,6 +1,7 @@
 """Shared fixtures. Tests use a kernel cache of their own, so that a run starts cold and leaves nothing behind."""
 
 import os
+import sys
 import tempfile
 
 _CACHE = tempfile.TemporaryDirectory(prefix="adaptive-eager-tests-")
@@ -9,6 +10,13 @@ os.environ.setdefault("ADAPTIVE_EAGER_CACHE_DIR", os.path.join(_CACHE.name, "cac
 import pytest  # noqa: E402
 
 MODES = ("adaptive", "per_op", "stepwise")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """A test meets the same random numbers whatever ran before it. (tests/native runs without torch.)"""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(params=MODES)

@@ -135,6 +135,10 @@ class Builder:
     def fdiv(self, a: Val, b: Val) -> Val:
         return self.binary("fdiv", a, b)
 
+    def fma(self, a: Val, b: Val, c: Val) -> Val:
+        """a * b + c rounded once. Only inside a function's approximation: never for two ops of a program."""
+        return self.intrinsic("fma", a, b, c)
+
     def fneg(self, a: Val) -> Val:
         return Val(self.put(a.level, f"fneg {self.vector(a.ty)} {a.ref}"), a.ty, a.level)
 

@@ -48,6 +48,11 @@ class Target:
         """Whether half <-> float conversions are single instructions (otherwise LLVM would call a library)."""
         return self.name in ("avx512", "avx2")
 
+    @property
+    def has_fma(self) -> bool:
+        """Whether a fused multiply-add is one instruction (otherwise LLVM would call a library)."""
+        return self.name in ("avx512", "avx2")
+
     @functools.cached_property
     def function_attributes(self) -> str:
         """LLVM attributes of every function: 512-bit vectors must be legal, or they travel in the wrong registers."""

@@ -1,4 +1,5 @@
-"""Vector mathematics: calls to the SLEEF functions that libtorch_cpu.so exports (generic target: the C library).
+"""Vector mathematics: inline polynomials for the float32 functions that programs use most (`polynomial`), calls to the
+SLEEF functions that libtorch_cpu.so exports for the others (generic target: the C library).
 
 An element's bits must not depend on the lane it is in or on its neighbours. SLEEF promises that of its deterministic
 variants (`Sleef_finz_*`). Where there is none, the plain variant is used, which was tested to keep the promise, except
@@ -8,6 +9,7 @@ range with the other lanes filled from the same range, so that each element alwa
 
 from __future__ import annotations
 
+from adaptive_eager.compiler import polynomial
 from adaptive_eager.compiler.builder import Builder, CompileError, Val
 
 #: Function -> SLEEF accuracy suffix (units in the last place, times ten).
@@ -41,6 +43,8 @@ def math(b: Builder, function: str, *operands: Val) -> Val:
     ty = operands[0].ty
     if ty not in _PLAIN:
         raise CompileError(f"{function}: no vector function for {ty}")
+    if ty == "float" and b.target.has_fma and function in polynomial.FUNCTIONS:
+        return polynomial.FUNCTIONS[function](b, *operands)
     name, width = _symbol(b, function, ty)
     if width == 1:
         return b.call(_lane_by_lane(b, name, ty, len(operands)), ty, *operands)

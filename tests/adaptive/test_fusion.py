@@ -47,10 +47,10 @@ class TestMaps:
         t.host("sort", x)
         assert steps_of(t.build(live=[y])) == [[1]]
 
-    def test_same_points_share_a_kernel_without_sharing_data(self):
+    def test_same_points_share_a_kernel_if_they_share_data(self):
         t = TraceBuilder()
         x, y = t.input("f32", ("B", "N")), t.input("f32", ("B", "N"))
-        assert steps_of(t.build(live=[t.map("neg", x), t.map("exp", y)])) == [[0, 1]]
+        assert steps_of(t.build(live=[t.map("neg", x), t.map("exp", y), t.map("exp", x)])) == [[0, 2], [1]]
 
     def test_other_shapes_and_other_orders_do_not(self):
         t = TraceBuilder()
@@ -252,8 +252,9 @@ class TestLimits:
 
     def test_max_kernel_accesses(self):
         t = TraceBuilder()
-        made = [t.map("neg", t.input("f32", ("B", "N"))) for _ in range(6)]
-        with params.override(max_kernel_accesses=4):
+        x = t.input("f32", ("B", "N"))
+        made = [t.map("add", x, t.input("f32", ("B", "N"))) for _ in range(6)]
+        with params.override(max_kernel_accesses=5):
             assert steps_of(t.build(live=made)) == [[0, 1], [2, 3], [4, 5]]
 
     @settings(max_examples=60, deadline=None)
