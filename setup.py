@@ -37,8 +37,8 @@ setup(
         CppExtension(
             "adaptive_eager.native._C",
             sorted(str(p.relative_to(HERE)) for p in (HERE / "native" / "torch").glob("*.cpp")),
-            extra_compile_args=["-O2", "-g0", "-std=c++20", "-fopenmp", "-fvisibility=hidden"],
-            extra_link_args=["-fopenmp", *(f"-Wl,-rpath,{p}" for p in library_paths())],
+            extra_compile_args=["-O2", "-g0", "-std=c++20", "-fopenmp", "-fvisibility=hidden", "-fno-plt"],
+            extra_link_args=["-fopenmp", "-Wl,-z,now", *(f"-Wl,-rpath,{p}" for p in library_paths())],
         )
     ],
     cmdclass={"build_ext": Build},

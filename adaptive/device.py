@@ -90,7 +90,7 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 def synchronize(device: Any = None) -> None:
     """Runs everything recorded on a device."""
-    _C.synchronize(_C.current_device() if device is None else _index(device))
+    _C.synchronize(-1 if device is None else _index(device))
 
 
 class Stream(torch.Stream):

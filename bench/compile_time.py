@@ -1,115 +1,114 @@
-"""Compile time of kernels by stage: IR text, parse, machine code, link. Usage: python bench/compile_time.py [rounds]"""
+"""Compiling the demo's kernels: loop IR to loaded code, text generation and linking included.
+
+The kernels are those that training and generating compile in a process with an empty cache. A round compiles each of
+them again; its figure is the median over the kernels. As a program of its own it prints every kernel by stage.
+"""
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-import llvmlite.binding as llvm
-import torch
+from bench.contender import Contender
 
-from adaptive_eager.compiler.codegen import _machine, emit_ir
-from adaptive_eager.compiler.linker import Linker
-from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
-from adaptive_eager.compiler.target import host_target
+if TYPE_CHECKING:
+    from adaptive_eager.compiler.loop_ir import Kernel
+    from adaptive_eager.compiler.target import Target
 
+TITLE = "Compiling a kernel of the demo: median over the kernels"
+UNIT = ("ms", 1e3)
+CONTENDERS = ("neuron-cold",)
+ROUNDS = 9
+TARGETS: dict[str, dict[str, float]] = {}
+LIMITS = {"a kernel": 5e-3}
 
-def chain(dtype: str, dims: str, moves: tuple[str, str]) -> Kernel:
-    """Ten instructions: sigmoid(exp(-relu(tanh(x*y+1.5)*x-y)/2)+x)."""
-    p: list[Instr] = [
-        Instr("load", (), dtype, dtype, (0,)),
-        Instr("load", (), dtype, dtype, (1,)),
-        Instr("scalar", (), "f64", "f64", (0, "f")),
-        Instr("scalar", (), "f64", "f64", (1, "f")),
-    ]
-    for op, *args in (
-        ("mul", 0, 1), ("add", 4, 2), ("tanh", 5), ("mul", 6, 0), ("sub", 7, 1), ("relu", 8), ("neg", 9),
-        ("div", 10, 3), ("exp", 11), ("add", 12, 0), ("sigmoid", 13),
-    ):  # fmt: skip
-        p.append(Instr(op, tuple(args), dtype, dtype))
-    out = moves[0].replace("0", "s")
-    return Kernel(
-        dims, (Access(dtype, moves[0]), Access(dtype, moves[1]), Access(dtype, out)), tuple(p), (Store(14, 2),)
-    )
+STEPS = 4
 
 
-def alu_chain() -> Kernel:
-    """Ten instructions without mathematics."""
-    p: list[Instr] = [Instr("load", (), "f32", "f32", (0,)), Instr("load", (), "f32", "f32", (1,))]
-    for k in range(10):
-        p.append(Instr(("mul", "add", "sub", "maximum", "add")[k % 5], (len(p) - 1, k % 2), "f32", "f32"))
-    access = Access("f32", "c")
-    return Kernel("k", (access, access, access), tuple(p), (Store(11, 2),))
+class Stages(NamedTuple):
+    """Seconds: LLVM IR text, machine code (parsing the text included), linking."""
+
+    text: float
+    code: float
+    link: float
 
 
-def one_op(op: str, dtype: str) -> Kernel:
-    load = tuple(Instr("load", (), dtype, dtype, (k,)) for k in range(2))
-    access = Access(dtype, "c")
-    return Kernel("k", (access,) * 3, (*load, Instr(op, (0, 1), dtype, dtype)), (Store(2, 2),))
+def cases() -> list[str]:
+    return list(LIMITS)
 
 
-def reduction(dims: str, moves: str, kinds: tuple[str, ...]) -> Kernel:
-    """exp of the input, reduced, and divided by a scalar."""
-    kept = moves.replace("c", "0") if dims.endswith("r") else "0c"
-    program = [Instr("load", (), "f32", "f32", (0,)), Instr("exp", (0,), "f32", "f32")]
-    program.append(Instr("scalar", (), "f64", "f64", (0, "f")))
-    reduces = [Instr("reduce", (1,), "f32", "i64" if k.startswith("arg") else "f32", (k,)) for k in kinds]
-    epilogue, stores = [], []
-    accesses = [Access("f32", moves)]
-    for k, reduce in enumerate(reduces):
-        number = len(program) + k
-        if reduce.dtype == "f32":
-            epilogue.append(Instr("div", (number, 2), "f32", "f32"))
-            number = len(program) + len(reduces) + len(epilogue) - 1
-        stores.append(Store(number, len(accesses)))
-        accesses.append(Access(reduce.dtype, kept))
-    return Kernel(dims, tuple(accesses), (*program, *reduces), (), tuple(epilogue), tuple(stores))
+def prepare(case: str, contender: Contender) -> Callable[[int], float]:
+    kernels, target = demo_kernels(contender.device)
+    compiler = Compiler(target)
+    return lambda index: statistics.median(sum(compiler.compile(kernel)) for kernel in kernels)
 
 
-KERNELS = {
-    "add f32": one_op("add", "f32"),
-    "add bf16": one_op("add", "bf16"),
-    "floor_divide i64": one_op("floor_divide", "i64"),
-    "10 alu ops f32": alu_chain(),
-    "10 ops f32": chain("f32", "k", ("c", "c")),
-    "10 ops bf16": chain("bf16", "k", ("c", "c")),
-    "10 ops f32, bias": chain("f32", "kk", ("sc", "0c")),
-    "10 ops f32, strided": chain("f32", "kkk", ("sss", "s0s")),
-    "inner sum": reduction("kr", "sc", ("sum",)),
-    "inner sum amax": reduction("kr", "sc", ("sum", "amax")),
-    "outer sum": reduction("rk", "sc", ("sum",)),
-    "inner argmax": reduction("kr", "sc", ("argmax",)),
-}
+def demo_kernels(device: str) -> tuple[list[Kernel], Target]:
+    """What the demo's first steps compile, in their order."""
+    from adaptive_eager import backend, gpt
+
+    service = backend.planner().kernels
+    kernels: list[Kernel] = []
+    compile_one = service._compile
+
+    def noting(kernel: Kernel) -> bytes:
+        kernels.append(kernel)
+        return compile_one(kernel)
+
+    service._compile = noting  # type: ignore[method-assign]
+    corpus = gpt.Corpus()
+    training = gpt.Training(device, gpt.Shape(), corpus)
+    for _ in range(STEPS):
+        training.step().item()
+    training.generate(corpus.encode("The "), 8)
+    return kernels, service.target
 
 
-def measure(kernel: Kernel, linker: Linker, rounds: int) -> list[float]:
-    """Median milliseconds of each stage."""
-    target, times = host_target(), []
-    for k in range(rounds):
-        t0 = time.perf_counter()
-        ir = emit_ir(kernel, target)
-        t1 = time.perf_counter()
-        module = llvm.parse_assembly(ir)
-        t2 = time.perf_counter()
-        code = _machine(target).emit_object(module)
-        t3 = time.perf_counter()
-        linker.link(code, f"bench{k}")
-        t4 = time.perf_counter()
-        linker.unlink(f"bench{k}")
-        times.append((t1 - t0, t2 - t1, t3 - t2, t4 - t3))
-    return [1e3 * statistics.median(stage) for stage in zip(*times, strict=True)]
+class Compiler:
+    """Compiles kernels as the service does, and times the stages."""
+
+    def __init__(self, target: Target) -> None:
+        from pathlib import Path
+
+        import torch
+
+        from adaptive_eager.compiler.linker import Linker
+
+        self._target = target
+        self._linker = Linker([str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")], target)
+
+    def compile(self, kernel: Kernel) -> Stages:
+        from adaptive_eager.compiler.codegen import emit_ir, emit_object
+
+        start = time.perf_counter()
+        ir = emit_ir(kernel, self._target)
+        written = time.perf_counter()
+        code = emit_object(ir, self._target)
+        made = time.perf_counter()
+        self._linker.link(code, "bench")
+        linked = time.perf_counter()
+        self._linker.unlink("bench")
+        return Stages(written - start, made - written, linked - made)
 
 
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    linker = Linker([os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")])
-    print(f"{'kernel':24}{'IR lines':>9}{'text':>8}{'parse':>8}{'code':>8}{'link':>8}{'sum ms':>9}")
-    for name, kernel in KERNELS.items():
-        stages = measure(kernel, linker, rounds)
-        lines = emit_ir(kernel, host_target()).count("\n")
-        print(f"{name:24}{lines:9d}" + "".join(f"{s:8.2f}" for s in stages) + f"{sum(stages):9.2f}")
+def main(rounds: int = 9) -> None:
+    """Every kernel of the demo by stage, cheapest first."""
+    from adaptive_eager.compiler.codegen import emit_ir
+
+    kernels, target = demo_kernels("neuron")
+    compiler, rows = Compiler(target), []
+    for kernel in kernels:
+        stages = [
+            1e3 * statistics.median(s) for s in zip(*(compiler.compile(kernel) for _ in range(rounds)), strict=True)
+        ]
+        ops = [i.op for i in (*kernel.program, *kernel.epilogue) if i.op not in ("load", "scalar")]
+        rows.append((sum(stages), *stages, emit_ir(kernel, target).count("\n"), " ".join(ops)))
+    print(f"{'ms':>7}{'text':>7}{'code':>7}{'link':>7}{'lines':>7}  ops")
+    for total, text, code, link, lines, ops in sorted(rows):
+        print(f"{total:7.2f}{text:7.2f}{code:7.2f}{link:7.2f}{lines:7d}  {ops[:80]}")
+    print(f"median of {len(rows)} kernels: {statistics.median(row[0] for row in rows):.2f} ms")
 
 
 if __name__ == "__main__":

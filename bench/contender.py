@@ -27,6 +27,8 @@ class Contender:
     compiled: bool = False
     #: Whether a bench that has an optimizer uses its fused form.
     fused_optimizer: bool = False
+    #: Whether its process starts with an empty kernel cache, of its own.
+    cold: bool = False
 
     def wrap(self, function: Function) -> Function:
         """The function as this contender runs it."""
@@ -53,6 +55,7 @@ CONTENDERS = {
         Contender("inductor-plain", "cpu", WITHOUT_DEVICE, compiled=True),
         Contender("inductor-tuned", "cpu", WITHOUT_DEVICE | KEEP_MEMORY, compiled=True),
         Contender("neuron", "neuron"),
+        Contender("neuron-cold", "neuron", cold=True),
     )
 }
 

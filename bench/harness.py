@@ -9,6 +9,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -39,9 +40,13 @@ class Worker:
 
     def __init__(self, module: str, case: str, contender: Contender, threads: int) -> None:
         self.result = Measurement(case, contender.name)
+        environment = {**os.environ, **contender.environment}
+        self._cache = tempfile.TemporaryDirectory(prefix="adaptive-eager-bench-") if contender.cold else None
+        if self._cache is not None:
+            environment["ADAPTIVE_EAGER_CACHE_DIR"] = self._cache.name + "/cache"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.worker", module, case, contender.name, str(threads)],
-            cwd=ROOT, env={**os.environ, **contender.environment}, text=True,
+            cwd=ROOT, env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         # Waiting here means that no two contenders prepare at the same time.
@@ -66,6 +71,8 @@ class Worker:
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
+        if self._cache is not None:
+            self._cache.cleanup()
         return self.result
 
     def _answer(self) -> dict[str, Any]:

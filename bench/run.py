@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import harness, machine, table
 
 #: In the order of the report.
-BENCHES = ("chain", "single_use", "demo_step")
+BENCHES = ("chain", "single_use", "demo_step", "compile_time")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 

@@ -17,13 +17,16 @@ def markdown(module: ModuleType, results: list[Measurement]) -> str:
     """Title, table and notes of one bench."""
     columns = list(dict.fromkeys(result.contender for result in results))
     rivals = list(dict.fromkeys(family(name) for name in columns if name != "neuron")) if "neuron" in columns else []
+    limits = getattr(module, "LIMITS", {})
     unit, scale = module.UNIT
     lines = [f"### {module.TITLE}", ""]
     lines.append("| " + " | ".join(["case", *(f"{name}, {unit}" for name in columns), *map(_against, rivals)]) + " |")
     lines.append("|---" + "|---:" * (len(columns) + len(rivals)) + "|")
     for case in dict.fromkeys(result.case for result in results):
         row = {result.contender: result for result in results if result.case == case}
-        cells = [_number(row[name].median, scale) for name in columns]
+        cells = [
+            _number(row[name].median, scale) + _limit(row[name].median, limits.get(case), scale) for name in columns
+        ]
         cells += [_ratio(module, row, case, rival) for rival in rivals]
         lines.append("| " + " | ".join([case, *cells]) + " |")
     errors = dict.fromkeys(f"{result.contender}: {result.error}" for result in results if result.error)
@@ -54,6 +57,13 @@ def _ratio(module: ModuleType, row: dict[str, Measurement], case: str, rival: st
     if target is None:
         return f"{value:.2f}"
     return f"{value:.2f} (target {target:.3g}{'' if value >= target else ', missed'})"
+
+
+def _limit(seconds: float | None, limit: float | None, scale: float) -> str:
+    """A target that is a time, not a ratio."""
+    if limit is None or seconds is None:
+        return ""
+    return f" (target {limit * scale:.3g}{'' if seconds <= limit else ', missed'})"
 
 
 def _number(seconds: float | None, scale: float) -> str:

@@ -63,14 +63,11 @@ struct DevicePool {
 
 DevicePool& pool(int device) {
   // Never destroyed: tensors are freed until the process is gone.
-  static auto& pools = *[] {
-    auto* v = new std::vector<std::unique_ptr<DevicePool>>(std::max(1, runtime_api().device_count));
-    for (auto& p : *v) p = std::make_unique<DevicePool>();
-    return v;
-  }();
-  TORCH_CHECK(device >= 0 && device < static_cast<int>(pools.size()), "neuron:", device, " does not exist; there are ",
-              pools.size(), " neuron devices (ADAPTIVE_EAGER_DEVICES sets the number)");
-  return *pools[device];
+  static const int count = std::max(1, runtime_api().device_count);
+  static DevicePool* const pools = new DevicePool[count];
+  TORCH_CHECK(device >= 0 && device < count, "neuron:", device, " does not exist; there are ", count,
+              " neuron devices (ADAPTIVE_EAGER_DEVICES sets the number)");
+  return pools[device];
 }
 
 void release_unused_locked(DevicePool& p) {

@@ -96,9 +96,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("defer_interrupt", &defer_interrupt);
   m.def("set_library_folders", &set_library_folders);
   m.def("flush", [] { flush_all(FlushCause::kUser); });
-  m.def("synchronize", [](int device) {
+  m.def("synchronize", [](int device) {  // -1: the current one
     py::gil_scoped_release no_gil;
-    recorder(device).flush(FlushCause::kSynchronize);
+    recorder(device < 0 ? current_device() : device).flush(FlushCause::kSynchronize);
   });
   m.def("set_mode", [](int mode) {
     TORCH_CHECK(mode >= 0 && mode <= 2, "no such mode: ", mode);

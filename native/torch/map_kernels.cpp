@@ -54,6 +54,15 @@ bool number_for(const Tensor& t, const Tensor& n) {
   return c10::isIntegralType(kind, true);
 }
 
+// The value of a number operand. Python's numbers are read where they lie: item() would go through the dispatcher.
+Scalar value_of(const Tensor& n) {
+  if (n.unsafeGetTensorImpl()->is_wrapped_number()) {
+    if (n.scalar_type() == ScalarType::Double) return *n.const_data_ptr<double>();
+    if (n.scalar_type() == ScalarType::Long) return *n.const_data_ptr<int64_t>();
+  }
+  return n.item();
+}
+
 bool number_for(const Tensor& t, const Scalar& s) {
   if (s.isComplex()) return false;
   return c10::isFloatingType(t.scalar_type()) || s.isIntegral(true);
@@ -157,7 +166,7 @@ struct BinaryBase : Kernel {
       out = like(a, result_dtype(dtype));
       record(out, true, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
-        r.scalar(b.item());
+        r.scalar(value_of(b));
         alpha_arg(r, alpha);
       });
     }
@@ -178,7 +187,7 @@ struct BinaryBase : Kernel {
       if (!number_for(a, b) || !dense(a)) return false;
       record(a, false, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
-        r.scalar(b.item());
+        r.scalar(value_of(b));
         alpha_arg(r, alpha);
       });
     }

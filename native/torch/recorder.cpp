@@ -67,10 +67,11 @@ PlannerBridge& planner_bridge() {
 
 Recorder& recorder(int device) {
   // Never destroyed: threads may record, and tensors be freed, until the process is gone.
-  static auto& recorders = *[] {
-    auto* v = new std::vector<std::unique_ptr<Recorder>>;
-    for (int i = 0; i < std::max(1, device_count()); ++i) v->push_back(std::make_unique<Recorder>(i));
-    return v;
+  static Recorder** const recorders = [] {
+    const int n = std::max(1, device_count());
+    auto** all = new Recorder*[n];
+    for (int i = 0; i < n; ++i) all[i] = new Recorder(i);
+    return all;
   }();
   return *recorders[device];
 }

@@ -10,8 +10,12 @@ void Window::add_operand(c10::TensorImpl* t) {
   operands.push_back({t->storage_offset(), slot_of(t->unsafe_storage().unsafeGetStorageImpl()),
                       static_cast<uint32_t>(dims.size()), static_cast<uint8_t>(sizes.size()),
                       c10::typeMetaToScalarType(t->dtype()), t->is_contiguous()});
-  dims.insert(dims.end(), sizes.begin(), sizes.end());
-  dims.insert(dims.end(), strides.begin(), strides.end());
+  const size_t at = dims.size(), rank = sizes.size();
+  dims.resize(at + 2 * rank);
+  for (size_t d = 0; d < rank; ++d) {
+    dims[at + d] = sizes[d];
+    dims[at + rank + d] = strides[d];
+  }
 }
 
 void Window::renew() {
