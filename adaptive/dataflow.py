@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from adaptive_eager.trace import Node, Trace
+from adaptive_eager.trace import Trace
 
 
 @dataclass
@@ -83,8 +83,3 @@ def _needed(trace: Trace, versions: dict[tuple[int, int], Version]) -> list[bool
         for operand in node.inputs:
             wanted.setdefault(trace.geometries[operand.geometry].slot, set()).add(operand.geometry)
     return needed
-
-
-def is_source(node: Node) -> bool:
-    """Whether a node has no tensor inputs (fills)."""
-    return not node.inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traces import TraceBuilder
 
-from adaptive_eager.dataflow import analyse, is_source
+from adaptive_eager.dataflow import analyse
 
 
 def source_nodes(flow, node):
@@ -129,11 +129,3 @@ def test_random_ops_are_always_needed():
     t.host("normal_", out=t.map("fill", 0.0, shape=("N",)), random=True)
     t.host("sort", t.input("f32", ("N",)))
     assert analyse(t.build(live=[])).needed == [True, True, False]
-
-
-def test_sources_have_no_tensors():
-    t = TraceBuilder()
-    x = t.map("fill", 0.0, shape=("N",))
-    t.map("neg", x)
-    fill, neg = t.build().nodes
-    assert is_source(fill) and not is_source(neg)
