@@ -7,6 +7,7 @@
 
 #include "fork.h"
 #include "host_call.h"
+#include "nested.h"
 #include "origin.h"
 
 namespace neuron {
@@ -26,14 +27,9 @@ Fallbacks& fallbacks() {
 
 bool on_device(const torch::jit::Stack& stack, size_t n) {
   for (size_t i = stack.size() - n; i < stack.size(); ++i) {
-    const auto& v = stack[i];
-    if (v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == kNeuron) return true;
-    if (v.isTensorList()) {
-      for (const at::Tensor& t : v.toTensorVector()) {
-        if (t.defined() && t.device().type() == kNeuron) return true;
-      }
-    }
-    if (v.isDevice() && v.toDevice().type() == kNeuron) return true;
+    bool found = stack[i].isDevice() && stack[i].toDevice().type() == kNeuron;
+    for_each_tensor(stack[i], [&](const at::Tensor& t) { found |= t.defined() && t.device().type() == kNeuron; });
+    if (found) return true;
   }
   return false;
 }
@@ -69,7 +65,10 @@ void run_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   TORCH_CHECK_NOT_IMPLEMENTED(on_device(*stack, n), "[neuron] ", op.schema().operator_name(),
                               " has no device tensor to run on");
-  count(c10::toString(op.schema().operator_name()));
+  const std::string name = c10::toString(op.schema().operator_name());
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "Could not run '", name,
+                              "' on a neuron tensor: neither the device nor the cpu has the op for dense tensors");
+  count(name);
   run_now(op, stack, device_of(*stack, n), FlushCause::kFallback);
 }
 

@@ -1,9 +1,10 @@
 #include "host_call.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/List.h>
 
 #include "generator.h"
+#include "nested.h"
+#include "refuse.h"
 
 namespace neuron {
 namespace {
@@ -62,7 +63,7 @@ void deliver(Recorder& recorder, Window& window, const Operand& output, const at
   borrowed_alias(window, output).copy_(result);
 }
 
-c10::IValue to_host(const c10::IValue& v, int device);
+using Aliases = std::vector<std::pair<at::Tensor, at::Tensor>>;  // (host, original)
 
 at::Tensor to_host(const at::Tensor& t, int device) {
   if (!t.defined() || t.device().type() != kNeuron) return t;
@@ -70,43 +71,15 @@ at::Tensor to_host(const at::Tensor& t, int device) {
   return host_alias(t);
 }
 
-c10::IValue to_host(const c10::IValue& v, int device) {
-  if (v.isTensor()) return to_host(v.toTensor(), device);
-  if (v.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& e : v.toTensorVector()) list.push_back(to_host(e, device));
-    return list;
-  }
-  if (v.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& e : v.toOptionalTensorVector()) {
-      list.push_back(e && e->defined() ? std::optional<at::Tensor>(to_host(*e, device)) : std::nullopt);
-    }
-    return list;
-  }
-  if (v.isList()) {  // lists of lists of tensors, and lists of plain values
-    auto list = v.toList();
-    if (list.elementType()->kind() != c10::TypeKind::ListType) return v;
-    c10::impl::GenericList hosts(list.elementType());
-    for (const c10::IValue& e : list.vec()) hosts.push_back(to_host(e, device));
-    return hosts;
-  }
+// An argument as the host's kernels take it. Remembers which host tensor stands for which device tensor.
+c10::IValue to_host(const c10::IValue& v, int device, Aliases& aliases) {
   if (v.isDevice() && v.toDevice().type() == kNeuron) return c10::Device(c10::kCPU);
   if (v.isGenerator()) return host_generator(v.toGenerator(), device);
-  return v;
-}
-
-using Aliases = std::vector<std::pair<at::Tensor, at::Tensor>>;  // (host, original)
-
-// Remembers which host tensor stands for which device tensor.
-void pair_tensors(const c10::IValue& original, const c10::IValue& host, Aliases& aliases) {
-  if (original.isTensor()) {
-    if (original.toTensor().defined()) aliases.emplace_back(host.toTensor(), original.toTensor());
-  } else if (original.isTensorList() ||
-             (original.isList() && original.toList().elementType()->kind() == c10::TypeKind::ListType)) {
-    const auto originals = original.toListRef(), hosts = host.toListRef();
-    for (size_t i = 0; i < originals.size(); ++i) pair_tensors(originals[i], hosts[i], aliases);
-  }
+  return map_tensors(v, [&](const at::Tensor& t) {
+    at::Tensor host = to_host(t, device);
+    if (t.defined()) aliases.emplace_back(host, t);
+    return host;
+  });
 }
 
 // A host result as a device tensor. A view of an argument becomes a view of the device tensor behind it.
@@ -137,21 +110,6 @@ at::Tensor to_device(const at::Tensor& result, const Aliases& aliases, int devic
   if (result.is_conj()) t._set_conj(true);
   if (result.is_neg()) t._set_neg(true);
   return t;
-}
-
-c10::IValue to_device(const c10::IValue& v, const Aliases& aliases, int device) {
-  if (v.isTensor()) return to_device(v.toTensor(), aliases, device);
-  if (v.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& e : v.toTensorVector()) list.push_back(to_device(e, aliases, device));
-    return list;
-  }
-  if (v.isList() && v.toList().elementType()->kind() == c10::TypeKind::ListType) {
-    c10::impl::GenericList list(v.toList().elementType());
-    for (const c10::IValue& e : v.toList().vec()) list.push_back(to_device(e, aliases, device));
-    return list;
-  }
-  return v;
 }
 
 // An op that resized an argument (out=, resize_ under a composite) resized the alias: the device tensor follows.
@@ -225,14 +183,11 @@ void run_host_call(Recorder& recorder, Window& window, const Node& node) {
 int device_of(const torch::jit::Stack& stack, size_t n) {
   for (size_t i = stack.size() - n; i < stack.size(); ++i) {
     const auto& v = stack[i];
-    if (v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == kNeuron)
-      return v.toTensor().device().index();
-    if (v.isTensorList()) {
-      for (const at::Tensor& e : v.toTensorVector()) {
-        if (e.defined() && e.device().type() == kNeuron) return e.device().index();
-      }
-    }
-    if (v.isDevice() && v.toDevice().type() == kNeuron && v.toDevice().has_index()) return v.toDevice().index();
+    int device = v.isDevice() && v.toDevice().type() == kNeuron && v.toDevice().has_index() ? v.toDevice().index() : -1;
+    for_each_tensor(v, [&](const at::Tensor& t) {
+      if (device < 0 && t.defined() && t.device().type() == kNeuron) device = t.device().index();
+    });
+    if (device >= 0) return device;
   }
   return current_device();
 }
@@ -248,18 +203,22 @@ void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device
     const c10::IValue original = (*stack)[i];
     const bool draws = original.isNone() && schema.arguments()[i - first].type()->isSubtypeOf(
                                                 *c10::OptionalType::create(c10::GeneratorType::get()));
-    (*stack)[i] = draws ? c10::IValue(host_generator(std::nullopt, device)) : to_host(original, device);
-    pair_tensors(original, (*stack)[i], aliases);
+    (*stack)[i] = draws ? c10::IValue(host_generator(std::nullopt, device)) : to_host(original, device, aliases);
   }
   {
     GilFreeLock execution(r.execution_mutex());
     const BackendOnlyGuard guard;
-    op.callBoxed(stack);
+    naming_lack_of_memory([&] { op.callBoxed(stack); });
   }
   for (const auto& [host, original] : aliases) {
     if (original.device().type() == kNeuron) follow_resize(host, original, device);
   }
-  for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = to_device((*stack)[i], aliases, device);
+  for (size_t i = first; i < stack->size(); ++i) {
+    (*stack)[i] = map_tensors((*stack)[i], [&](const at::Tensor& t) {
+      if (t.defined()) check_plain(t, schema.name());
+      return to_device(t, aliases, device);
+    });
+  }
 }
 
 }  // namespace neuron

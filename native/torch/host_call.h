@@ -15,6 +15,18 @@ struct BackendOnlyGuard {
   c10::impl::ForceDispatchKeyGuard guard;
 };
 
+// Runs `f`, in which the host's allocator may find no memory: it says so in a plain RuntimeError.
+template <typename F>
+void naming_lack_of_memory(const F& f) {
+  try {
+    f();
+  } catch (const c10::Error& e) {
+    const std::string what = e.what_without_backtrace();
+    if (what.find("DefaultCPUAllocator: can't allocate memory") == std::string::npos) throw;
+    C10_THROW_ERROR(OutOfMemoryError, "neuron out of memory: " + what);
+  }
+}
+
 // A CPU tensor over the memory of a device tensor; it keeps the device storage alive. The caller must have run the
 // window.
 at::Tensor host_alias(const at::Tensor& t);
