@@ -52,7 +52,13 @@ def _register() -> None:
     from adaptive_eager.native import _C as extension
 
     _C, _runtime = extension, runtime
-    symbols = ("nrt_tensor_allocate", "nrt_tensor_free", "nrt_tensor_get_va", "nrt_get_status_as_str")
+    symbols = (
+        "nrt_tensor_allocate",
+        "nrt_tensor_free",
+        "nrt_tensor_get_va",
+        "nrt_get_status_as_str",
+        "nrt_get_vnc_memory_stats",
+    )
     _C.attach_runtime({symbol: runtime.address_of(symbol) for symbol in symbols}, runtime.device_count)
     _C.set_library_folders([str(Path(torch.__file__).parent), str(Path(__file__).parent)])
     for param in _EXTENSION_PARAMS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -77,6 +78,43 @@ class device:
 
     def __exit__(self, *_: object) -> None:
         _C.set_device(self.previous)
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """name                    what the device calls itself
+    major, minor            version of the architecture
+    total_memory            bytes of device memory
+    multi_processor_count   threads that a kernel is spread over
+    arch_name               architecture of the core, as the runtime calls it
+    target                  vector instructions that kernels are compiled to
+    """
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    arch_name: str
+    target: str
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """What there is to know of a device, under the names torch.cuda.get_device_properties uses."""
+    from adaptive_eager.backend import runtime
+    from adaptive_eager.compiler.target import host_target
+
+    index = _index(device)
+    major, minor = get_device_capability(index)
+    return DeviceProperties(
+        name=get_device_name(index),
+        major=major,
+        minor=minor,
+        total_memory=mem_get_info(index)[1],
+        multi_processor_count=torch.get_num_threads(),
+        arch_name=runtime().instance_info().arch_name,
+        target=host_target().name,
+    )
 
 
 def get_device_name(device: Any = None) -> str:
@@ -222,6 +260,12 @@ def empty_cache() -> None:
         _C.empty_cache(index)
 
 
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, total) bytes of device memory. What the allocator holds for re-use is not free; `empty_cache` gives it
+    back. The memory of a software core is the host's: no more is free than the host has left."""
+    return _C.memory_info(_index(device))
+
+
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     return True
 
@@ -255,11 +299,14 @@ def _offer_gloo() -> None:
         Backend.default_device_backend_map.setdefault("neuron", "gloo")
 
 
+_PRIVATE = ("install", "_C", "torch", "sys", "types", "dataclass", "Any", "annotations")
+
+
 def install() -> None:
     """Makes this module `torch.neuron` and gives tensors, modules and storages their `neuron` methods."""
     global default_generators
     module = types.ModuleType("torch.neuron", __doc__)
-    module.__dict__.update({k: v for k, v in globals().items() if k not in ("install", "_C", "torch", "sys", "types")})
+    module.__dict__.update({k: v for k, v in globals().items() if k not in _PRIVATE})
     torch.utils.rename_privateuse1_backend("neuron")
     torch._register_device_module("neuron", module)
     sys.modules["torch.neuron"] = module

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -89,6 +91,28 @@ void release_unused_locked(DevicePool& p) {
   });
 }
 
+// "16.00 GiB".
+std::string readable(size_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return std::to_string(bytes) + " bytes";
+  const int unit = (63 - std::countl_zero(bytes)) / 10;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f %s", std::ldexp(static_cast<double>(bytes), -10 * unit), kUnits[unit]);
+  return text;
+}
+
+[[noreturn]] void throw_out_of_memory(const DevicePool& p, size_t asked, int device, int status) {
+  MemoryStats memory;
+  size_t size = 0;
+  runtime_api().vnc_memory_stats(static_cast<uint32_t>(device), &memory, sizeof memory, &size);
+  const auto in_use = static_cast<size_t>(p.allocated);
+  const size_t held = static_cast<size_t>(p.reserved + p.adopted) - in_use;
+  C10_THROW_ERROR(OutOfMemoryError,
+                  c10::str("neuron out of memory. Tried to allocate ", readable(asked), " on neuron:", device, ": ",
+                           readable(in_use), " in use of ", readable(memory.bytes_limit), ", ", readable(held),
+                           " held for re-use (runtime status ", runtime_api().status_as_str(status), ")."));
+}
+
 // Asks the runtime for a segment and puts its blocks on the free list of the class.
 void grow_locked(DevicePool& p, uint32_t size_class, size_t asked, int device) {
   const size_t block_bytes = class_bytes(size_class);
@@ -101,9 +125,7 @@ void grow_locked(DevicePool& p, uint32_t size_class, size_t asked, int device) {
     release_unused_locked(p);
     status = api.tensor_allocate(kDevicePlacement, device, bytes, "segment", &tensor);
   }
-  TORCH_CHECK_WITH(OutOfMemoryError, status == 0, "neuron out of memory. Tried to allocate ", asked,
-                   " bytes on neuron:", device, ". In use: ", p.allocated, " bytes, reserved: ", p.reserved,
-                   " bytes (runtime status ", api.status_as_str(status), ").");
+  if (status != 0) throw_out_of_memory(p, asked, device, status);
   auto segment = std::make_unique<Segment>();
   segment->tensor = tensor;
   segment->base = static_cast<char*>(api.tensor_get_va(tensor));
@@ -148,6 +170,18 @@ void free_block(void* context) {
   if (owner) c10::intrusive_ptr<c10::StorageImpl>::reclaim(owner);  // drops the reference, outside the lock
 }
 
+// Bytes that the host can give without swapping, where it says so: a software core has its memory from there.
+size_t host_available() {
+  size_t kib = SIZE_MAX / 1024;
+  if (FILE* info = std::fopen("/proc/meminfo", "r")) {
+    char line[128];
+    while (std::fgets(line, sizeof line, info) && std::sscanf(line, "MemAvailable: %zu", &kib) != 1) {
+    }
+    std::fclose(info);
+  }
+  return kib * 1024;
+}
+
 using Stats = c10::CachingDeviceAllocator::DeviceStats;
 
 void fill(c10::CachingAllocator::StatArray& array, int64_t current, int64_t peak, int64_t allocated, int64_t freed) {
@@ -186,6 +220,7 @@ struct NeuronAllocator final : c10::DeviceAllocator {
     p.frees = 0;
   }
   void resetPeakStats(c10::DeviceIndex device) override { reset_peak_stats(device); }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override { return memory_info(device); }
 };
 
 NeuronAllocator g_allocator;
@@ -257,6 +292,20 @@ std::map<std::string, int64_t> memory_stats(int device) {
           {"reserved_bytes.all.current", p.reserved},       {"reserved_bytes.all.peak", p.peak_reserved},
           {"allocation.all.allocated", p.allocations},      {"allocation.all.freed", p.frees},
           {"segment.all.allocated", p.segment_allocations}, {"adopted_bytes.all.current", p.adopted}};
+}
+
+std::pair<size_t, size_t> memory_info(int device) {
+  DevicePool& p = pool(device);
+  MemoryStats memory;
+  size_t size = 0;
+  runtime_api().vnc_memory_stats(static_cast<uint32_t>(device), &memory, sizeof memory, &size);
+  size_t used = memory.bytes_used;
+  {
+    Guard lock(p.mutex);
+    used += static_cast<size_t>(p.adopted);
+  }
+  const size_t left = memory.bytes_limit - std::min(used, memory.bytes_limit);
+  return {std::min(left, host_available()), memory.bytes_limit};
 }
 
 void reset_peak_stats(int device) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 namespace neuron {
 
@@ -39,6 +40,8 @@ Block* block_of(const c10::StorageImpl* storage);
 c10::Allocator* allocator();
 
 std::map<std::string, int64_t> memory_stats(int device);
+// (free, total) bytes of the device. What is held for re-use is not free.
+std::pair<size_t, size_t> memory_info(int device);
 void reset_peak_stats(int device);
 // Gives unused segments back to the runtime.
 void empty_cache(int device);

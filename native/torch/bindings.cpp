@@ -30,6 +30,7 @@ void attach_runtime(const std::map<std::string, uintptr_t>& addresses, int devic
   take(api.tensor_free, "nrt_tensor_free");
   take(api.tensor_get_va, "nrt_tensor_get_va");
   take(api.status_as_str, "nrt_get_status_as_str");
+  take(api.vnc_memory_stats, "nrt_get_vnc_memory_stats");
   api.device_count = devices;
   register_hooks();
   // What is made at its first use is made now: a fork while another thread makes it would hang the child.
@@ -142,6 +143,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("current_device", &current_device);
   m.def("set_device", &set_device);
   m.def("memory_stats", &memory_stats);
+  m.def("memory_info", &memory_info);
   m.def("reset_peak_stats", &reset_peak_stats);
   m.def("empty_cache", [](int device) {
     recorder(device).flush(FlushCause::kSynchronize);

@@ -1,6 +1,7 @@
 #include "recorder.h"
 
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <Python.h>
 #include <c10/core/AutogradState.h>
@@ -312,23 +313,13 @@ at::Tensor tensor_over(size_t bytes, c10::ScalarType dtype, int device) {
 }  // namespace
 
 at::Tensor new_contiguous_tensor(c10::IntArrayRef sizes, c10::ScalarType dtype, int device) {
-  size_t n = c10::elementSize(dtype);
-  for (int64_t s : sizes) n *= static_cast<size_t>(s);
-  at::Tensor t = tensor_over(n, dtype, device);
+  at::Tensor t = tensor_over(at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dtype)), dtype, device);
   if (sizes.size() != 1 || sizes[0] != 0) t.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return t;
 }
 
 at::Tensor new_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype, int device) {
-  size_t last = 0;
-  bool empty = false;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 0)
-      empty = true;
-    else
-      last += static_cast<size_t>((sizes[d] - 1) * strides[d]);
-  }
-  at::Tensor t = tensor_over(empty ? 0 : (last + 1) * c10::elementSize(dtype), dtype, device);
+  at::Tensor t = tensor_over(at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype)), dtype, device);
   t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return t;
 }

@@ -14,6 +14,8 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "fallback.h"
 #include "host_call.h"
 #include "record_boxed.h"
@@ -120,9 +122,9 @@ const Tensor& resize(const Tensor& self, c10::SymIntArrayRef size, std::optional
   at::detail::check_size_nonnegative(sizes);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   if (self.sizes() != sizes) {
-    int64_t n = 1;
-    for (int64_t s : sizes) n *= s;
-    const size_t bytes = n == 0 ? 0 : static_cast<size_t>(n + self.storage_offset()) * self.itemsize();
+    const auto offset = static_cast<size_t>(self.storage_offset());
+    const bool empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+    const size_t bytes = empty ? 0 : at::detail::computeStorageNbytesContiguous(sizes, self.itemsize(), offset);
     c10::StorageImpl* storage = self.storage().unsafeGetStorageImpl();
     TORCH_CHECK(bytes <= storage->nbytes() || storage->resizable(), "Trying to resize storage that is not resizable");
     if (bytes > storage->nbytes()) resize_storage(storage, bytes);
@@ -243,7 +245,7 @@ void host_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->back() = host;
   {
     const BackendOnlyGuard guard;
-    op.callBoxed(stack);
+    naming_lack_of_memory([&] { op.callBoxed(stack); });
   }
   stack->pop_back();
   if (out.sizes() != host.sizes()) {

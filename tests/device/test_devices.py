@@ -151,3 +151,21 @@ def test_a_device_that_is_not_there(use):
         """
     )
     assert "neuron:2" in line and "2 neuron devices" in line
+
+
+def test_properties():
+    """The names that programs written for torch.cuda look for."""
+    import torch
+
+    properties = torch.neuron.get_device_properties("neuron:0")
+    assert properties == torch.neuron.get_device_properties(torch.device("neuron", 0))
+    assert properties.name == torch.neuron.get_device_name() == "software NeuronCore 0"
+    assert (properties.major, properties.minor) == torch.neuron.get_device_capability(0)
+    assert properties.total_memory > 1 << 20
+    assert properties.multi_processor_count == torch.get_num_threads()
+    assert "software NeuronCore 0" in repr(properties)
+    for ask in (torch.neuron.get_device_properties, torch.neuron.get_device_name, torch.neuron.mem_get_info):
+        with pytest.raises(RuntimeError, match="neuron:7"):
+            ask(7)
+        with pytest.raises(ValueError, match="neuron"):
+            ask("cpu")

@@ -140,12 +140,75 @@ def test_out_of_memory_says_what_was_asked_and_what_is_in_use():
     )
     error, total, after = out.splitlines()
     assert "out of memory" in error and "neuron:0" in error
-    numbers = [int(n) for n in re.findall(r"\d+", error)]
-    assert 100 * MIB in numbers, error
-    assert any(16 * MIB <= n <= 19 * MIB for n in numbers), error
+    assert "Tried to allocate 100.00 MiB" in error and "in use of 64.00 MiB" in error
+    in_use = float(re.search(r"([\d.]+) MiB in use", error).group(1))
+    assert 16 <= in_use <= 19, error
     assert (int(total), int(after)) == (3 * 16 * MIB, 40 * MIB), (
         "the device goes on, and freed memory serves other sizes"
     )
+
+
+TOO_LARGE = {
+    "empty": lambda d: torch.empty(1 << 45, device=d),
+    "zeros": lambda d: torch.zeros(1 << 45, device=d),
+    "resize": lambda d: torch.empty(3, device=d).resize_(1 << 45),
+    "upload": lambda d: torch.ones(1).expand(1 << 45).to(d, copy=True),
+    "arange": lambda d: torch.arange(1 << 45, device=d),
+    "broadcast": lambda d: torch.ones(1, device=d).expand(1 << 45) + 1,
+    "mm": lambda d: torch.ones(1 << 24, 1, device=d) @ torch.ones(1, 1 << 24, device=d),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_out_of_memory_is_one_kind_of_error_everywhere(name):
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+            TOO_LARGE[name]("neuron")
+    assert (torch.ones(4, device="neuron") + 1).sum().item() == 8
+
+
+WRONG_SIZES = {
+    "negative": lambda d: torch.empty(-1, device=d),
+    "negative_strided": lambda d: torch.empty_strided((3,), (-1,), device=d),
+    "negative_resize": lambda d: torch.empty(3, device=d).resize_(-4),
+    "bytes": lambda d: torch.empty(1 << 62, device=d),
+    "elements": lambda d: torch.empty(1 << 62, 1 << 62, device=d),
+    "wraps_to_nothing": lambda d: torch.empty(1 << 62, 4, device=d),
+    "resize": lambda d: torch.empty(3, device=d).resize_(1 << 62, 4),
+    "broadcast": lambda d: torch.ones(1, 1, device=d).expand(1 << 31, 1 << 31) + 1,
+    "expand": lambda d: torch.ones(1, 1, device=d).expand(1 << 40, 1 << 40),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SIZES)
+def test_sizes_that_no_tensor_has(name):
+    """Torch's own words; never a small piece of memory because a product has wrapped."""
+    with pytest.raises(RuntimeError) as expected:
+        WRONG_SIZES[name]("cpu")
+    with pytest.raises(RuntimeError) as actual:
+        WRONG_SIZES[name]("neuron")
+    assert str(actual.value).split()[:3] == str(expected.value).split()[:3]
+
+
+def test_free_and_total_memory():
+    free, total = torch.neuron.mem_get_info()
+    assert 0 < free <= total
+    assert torch.accelerator.get_memory_info()[1] == total == torch.neuron.get_device_properties().total_memory
+    out = output_of(
+        """
+        import torch
+        total = torch.neuron.mem_get_info("neuron:0")[1]
+        before = torch.neuron.mem_get_info()[0]
+        x = torch.empty(16 << 20, dtype=torch.uint8, device="neuron")
+        during = torch.neuron.mem_get_info(0)[0]
+        del x
+        torch.neuron.empty_cache()
+        print(total >> 20, (before - during) >> 20, (before - torch.neuron.mem_get_info()[0]) >> 20)
+        """,
+        ADAPTIVE_EAGER_DEVICE_MEMORY="64M",
+    )
+    total, taken, left = map(int, out.split())
+    assert total == 64 and 16 <= taken <= 18 and left <= 2
 
 
 @pytest.mark.slow
