@@ -17,6 +17,7 @@ struct Inference {
   std::vector<uint64_t> key;
   std::vector<ResultMeta> results;
   c10::ScalarType compute = c10::ScalarType::Undefined;  // common dtype of the promoting arguments
+  mutable bool proven = false;                           // host ops: has run on arguments of this kind (record_boxed)
 };
 
 // Infers the results of a functional overload. `stack` holds its arguments. Throws torch's own error for wrong shapes,

@@ -76,6 +76,7 @@ class Registrar {
     row->name = line.name;
     row->kind = line.kind;
     row->flags = line.flags;
+    row->hooks = row_hooks(line.name);
     row->id = hash_text(std::string(kKindNames[static_cast<int>(line.kind)]) + " " + line.name);
     std::istringstream overloads(line.overloads);
     std::string overload;
@@ -117,7 +118,8 @@ class Registrar {
     }
     variant->promotes = promoting_arguments(row, functional ? functional->schema() : handle.schema());
     const std::string name = c10::toString(handle.operator_name());
-    auto kernel = row.kind == OpKind::kMap ? unboxed_map_kernel(*variant) : std::nullopt;
+    const bool unboxed = row.kind == OpKind::kMap && !row.hooks.check;
+    auto kernel = unboxed ? unboxed_map_kernel(*variant) : std::nullopt;
     if (!kernel) kernel = torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(*variant));
     library_.impl(name.c_str(), std::move(*kernel));
     entries().push_back({row.name, kKindNames[static_cast<int>(row.kind)], name});

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "row_hooks.h"
+
 namespace neuron {
 
 enum class OpKind : uint8_t {
@@ -27,6 +29,8 @@ enum OpFlags : uint32_t {
   kIntSum = 1 << 5,        // integers accumulate in int64
   kNativeOut = 1 << 6,     // host op with a true out= kernel: writes device memory directly
   kRandom = 1 << 7,        // draws from a generator: keeps its order among random ops
+  kHostIndices = 1 << 8,   // takes index tensors of the host, as on other devices: the op then runs at once
+  kMaskOperand = 1 << 9,   // a bool beside a float is a mask: it changes no dtype and is not refused
 };
 
 struct OpRow {
@@ -36,6 +40,7 @@ struct OpRow {
   uint64_t id = 0;  // hash of kind and name; stable across processes
   // Compute dtypes the compiler has this op for, one bit a dtype; asked once each (compiler_supports).
   mutable uint32_t supported = 0, asked = 0;
+  RowHooks hooks = {};
   bool is(OpFlags f) const { return flags & f; }
 };
 

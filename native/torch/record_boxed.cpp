@@ -6,13 +6,13 @@
 #include <ATen/native/Resize.h>
 
 #include <cmath>
-#include <mutex>
 
 #include "fallback.h"
-#include "fork.h"
+#include "first_use.h"
 #include "generator.h"
 #include "host_call.h"
 #include "infer.h"
+#include "nested.h"
 #include "origin.h"
 #include "recorder.h"
 
@@ -60,19 +60,6 @@ class Devices {
   bool recordable_ = true, compiled_ = true;
   std::optional<c10::Device> other_;
 };
-
-template <typename F>
-void for_each_tensor(const IValue& v, const F& f) {
-  if (v.isTensor()) {
-    f(v.toTensor());
-  } else if (v.isTensorList()) {
-    for (const at::Tensor& t : v.toTensorVector()) f(t);
-  } else if (v.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
-      if (t) f(*t);
-    }
-  }
-}
 
 void check_cast(ScalarType from, ScalarType to) {
   TORCH_CHECK(c10::canCast(from, to), "result type ", c10::toString(from), " can't be cast to the desired output type ",
@@ -270,32 +257,12 @@ void record_host(const OpVariant& variant, torch::jit::Stack& args, const Infere
     r.output(out.unsafeGetTensorImpl(), !in_place);
     dtype = out.scalar_type();
   }
-  // Training updates the running statistics in place, though the schema does not say so.
-  if (variant.row->name == "native_batch_norm" && args[5].toBool()) {
-    for (size_t i : {3, 4}) {
-      if (args[i].isTensor() && args[i].toTensor().defined()) r.output(args[i].toTensor().unsafeGetTensorImpl(), false);
-    }
+  if (variant.row->hooks.written) {
+    for (size_t i : variant.row->hooks.written(args)) r.output(args[i].toTensor().unsafeGetTensorImpl(), false);
   }
   r.host(std::move(call));
   r.finish(dtype, dtype);
   for (at::Tensor& out : outs) results->emplace_back(std::move(out));
-}
-
-// Made when the library is loaded, like every lock: one that is being made during a fork would hang the child.
-ForkMutex g_proven_mutex;
-auto& g_proven = *new ska::flat_hash_set<uint64_t>;
-
-// Whether a host op has run before with arguments of these dtypes. The first time it runs at the call, so that what its
-// CPU kernel does not take is refused there, in its own words.
-bool proven(const OpVariant& variant, const torch::jit::Stack& args) {
-  uint64_t key = reinterpret_cast<uint64_t>(&variant);
-  for (const auto& v : args) {
-    for_each_tensor(v, [&](const at::Tensor& t) {
-      if (t.defined()) key = fold_multiply(key, 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(t.scalar_type()));
-    });
-  }
-  std::lock_guard<ForkMutex> lock(g_proven_mutex);
-  return !g_proven.insert(key).second;
 }
 
 void run_host_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause) {
@@ -371,8 +338,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     complex |= complex_number(v);
   }
   // Index tensors on the host are allowed, as on other devices: such an op runs at once.
-  const bool host_indices = row.kind == OpKind::kHost && (row.name == "index" || row.name == "_index_put_impl_");
-  if (!host_indices) devices.check();
+  if (!row.is(kHostIndices)) devices.check();
   if (!devices.recordable() || complex || (compiled_kind && !devices.compiled())) {
     return run_fallback(variant.handle, stack);
   }
@@ -391,17 +357,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
                 "Expected all tensors to be on the same device, but found at least two devices, neuron:", device,
                 " and ", written.device().str(), "!");
   }
-  if (row.name == "where") {
-    const ScalarType condition = args[0].toTensor().scalar_type();
-    TORCH_CHECK(condition == ScalarType::Bool || condition == ScalarType::Byte,
-                "where expected condition to be a boolean tensor, but got a tensor with dtype ",
-                c10::toString(condition));
-  }
-  if (row.name == "random_" && args.size() == 4 && !args[2].isNone()) {
-    TORCH_CHECK(args[1].toInt() < args[2].toInt(),
-                "random_ expects 'from' to be less than 'to', but got from=", args[1].toInt(),
-                " >= to=", args[2].toInt());
-  }
+  if (row.hooks.check) row.hooks.check(variant, args, written);
   const Inference* inference = nullptr;
   if (variant.functional) {
     try {
@@ -415,16 +371,23 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   if (compiled_kind) {
     const ScalarType result = inference->results[0].dtype;
     const ScalarType compute = row.kind == OpKind::kMap ? inference->compute : args[0].toTensor().scalar_type();
-    if (!compiled_dtype(result) || !compiled_dtype(compute) || !compiler_supports(row, compute)) {
-      return run_fallback(variant.handle, stack);
+    if (!compiled_dtype(result) || !compiled_dtype(compute)) return run_fallback(variant.handle, stack);
+    const bool first = !(row.asked >> static_cast<int>(compute) & 1);
+    if (first && !cpu_takes(variant, args)) {
+      return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
     }
+    if (!compiler_supports(row, compute)) return run_fallback(variant.handle, stack);
     at::Tensor out = row.kind == OpKind::kMap ? record_map(variant, args, written, *inference, device)
                                               : record_reduction(variant, args, written, *inference, device);
     torch::jit::drop(*stack, n);
     stack->emplace_back(std::move(out));
     return;
   }
-  if (!proven(variant, args)) return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
+  const FirstUse use(variant, args, inference);
+  if (!use.proven()) {
+    run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
+    return use.ran(*stack);
+  }
   torch::jit::Stack results;
   record_host(variant, args, inference, device, &results);
   if (variant.kind == VariantKind::kOut) {

@@ -1,0 +1,166 @@
+#include "row_hooks.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/util/flat_hash_map.h>
+#include <c10/util/strides.h>
+
+#include "generator.h"
+#include "host_call.h"
+#include "infer.h"
+#include "op_table.h"
+
+namespace neuron {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+using c10::ScalarType;
+using torch::jit::Stack;
+
+bool given(const IValue& v) { return v.isTensor() && v.toTensor().defined(); }
+
+// ---- checks ----
+
+void check_where(const OpVariant&, const Stack& args, const Tensor&) {
+  const ScalarType condition = args[0].toTensor().scalar_type();
+  TORCH_CHECK(condition == ScalarType::Bool || condition == ScalarType::Byte,
+              "where expected condition to be a boolean tensor, but got a tensor with dtype ",
+              c10::toString(condition));
+}
+
+void check_gelu(const OpVariant&, const Stack& args, const Tensor&) {
+  const auto& approximate = args.back().toStringRef();
+  TORCH_CHECK(approximate == "none" || approximate == "tanh", "approximate argument must be either none or tanh.");
+}
+
+void check_masked_fill(const OpVariant&, const Stack& args, const Tensor&) {
+  const Tensor mask = args[1].toTensor();
+  TORCH_CHECK(mask.scalar_type() == ScalarType::Bool,
+              "masked_fill_ only supports boolean masks, but got mask with dtype ", mask.dtype());
+  if (!given(args[2])) return;
+  TORCH_CHECK(args[2].toTensor().dim() == 0,
+              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ", args[2].toTensor().dim(),
+              " dimension(s).");
+}
+
+// Lets the CPU's kernel check the arguments: it does so before it computes, also on a tensor without elements.
+void try_without_elements(const OpVariant& variant, Stack stack) {
+  stack[0] = at::empty({0}, stack[0].toTensor().options().device(c10::kCPU));
+  const auto& arguments = variant.handle.schema().arguments();
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (arguments[i].name() == "generator") stack[i] = host_generator(std::nullopt, 0);
+  }
+  const BackendOnlyGuard guard;
+  variant.handle.callBoxed(stack);
+}
+
+void check_random(const OpVariant& variant, const Stack& args, const Tensor&) {
+  if (!given(args[1])) try_without_elements(variant, args);  // probabilities in a tensor are data
+}
+
+void check_softshrink(const OpVariant& variant, const Stack& args, const Tensor&) {
+  const double lambda = args[1].toScalar().toDouble();
+  const bool usual = lambda >= 0 && lambda < 1e4;
+  if (!usual && variant.kind == VariantKind::kFunctional) try_without_elements(variant, args);
+}
+
+void check_extremum(const OpVariant& variant, const Stack& args, const Tensor& written) {
+  const ScalarType dtype = args[0].toTensor().scalar_type();
+  TORCH_CHECK(variant.kind != VariantKind::kOut || written.scalar_type() == dtype,
+              "Expected the dtype for input and out to match, but got ", c10::toString(dtype),
+              " for input's dtype and ", c10::toString(written.scalar_type()), " for out's dtype.");
+}
+
+// ---- corrections ----
+
+// The statistics have the dtype of the parameters, where there are some: float32 beside half inputs, in mixed training.
+void set_statistics(Inference& inference, const Stack& args, std::initializer_list<size_t> parameters) {
+  ScalarType dtype = args[0].toTensor().scalar_type();
+  for (size_t i : parameters) {
+    if (!given(args[i])) continue;
+    dtype = args[i].toTensor().scalar_type();
+    break;
+  }
+  inference.results[1].dtype = inference.results[2].dtype = dtype;
+}
+
+void set_contiguous(ResultMeta& result, c10::MemoryFormat format = c10::MemoryFormat::Contiguous) {
+  if (format == c10::MemoryFormat::ChannelsLast) {
+    result.strides = c10::get_channels_last_strides_2d(result.sizes);
+  } else if (format == c10::MemoryFormat::ChannelsLast3d) {
+    result.strides = c10::get_channels_last_strides_3d(result.sizes);
+  } else {
+    const auto strides = c10::contiguous_strides(result.sizes);
+    result.strides.assign(strides.begin(), strides.end());
+  }
+}
+
+void correct_masked_fill(Inference& inference, const Stack&) { set_contiguous(inference.results[0]); }
+
+void correct_log_sigmoid(Inference& inference, const Stack&) {
+  for (ResultMeta& result : inference.results) set_contiguous(result);
+}
+
+void correct_layer_norm(Inference& inference, const Stack& args) {
+  set_statistics(inference, args, {2, 3});
+  set_contiguous(inference.results[0]);
+}
+
+void correct_group_norm(Inference& inference, const Stack& args) {
+  set_statistics(inference, args, {1, 2});
+  set_contiguous(inference.results[0], args[0].toTensor().suggest_memory_format());
+}
+
+// CPU saves no statistics in evaluation.
+void correct_batch_norm(Inference& inference, const Stack& args) {
+  set_statistics(inference, args, {1, 2, 3, 4});
+  set_contiguous(inference.results[0], args[0].toTensor().suggest_memory_format());
+  if (args[5].toBool()) return;
+  for (size_t k : {1, 2}) {
+    inference.results[k].sizes = {0};
+    inference.results[k].strides = {1};
+  }
+}
+
+// ---- hidden writes ----
+
+// Training updates the running statistics.
+std::vector<size_t> written_by_batch_norm(const Stack& args) {
+  std::vector<size_t> written;
+  for (size_t i : {3, 4}) {
+    if (args[5].toBool() && given(args[i])) written.push_back(i);
+  }
+  return written;
+}
+
+using Table = ska::flat_hash_map<std::string, RowHooks>;
+
+Table make_table() {
+  Table table;
+  table["where"].check = &check_where;
+  table["gelu"].check = &check_gelu;
+  table["softshrink"].check = &check_softshrink;
+  for (const char* name : {"amax", "amin"}) table[name].check = &check_extremum;
+  table["masked_fill"] = {&check_masked_fill, &correct_masked_fill, nullptr};
+  table["log_sigmoid_forward"].correct = &correct_log_sigmoid;
+  for (const char* name :
+       {"bernoulli_", "uniform_", "normal_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_"})
+    table[name].check = &check_random;
+  table["native_layer_norm"].correct = &correct_layer_norm;
+  table["native_group_norm"].correct = &correct_group_norm;
+  table["native_batch_norm"] = {nullptr, &correct_batch_norm, &written_by_batch_norm};
+  return table;
+}
+
+}  // namespace
+
+const RowHooks& row_hooks(const std::string& name) {
+  static const Table table = make_table();
+  static const RowHooks none;
+  const auto it = table.find(name);
+  return it == table.end() ? none : it->second;
+}
+
+}  // namespace neuron

@@ -1,0 +1,29 @@
+// What is special to single rows of the op table.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <string>
+#include <vector>
+
+namespace neuron {
+
+struct OpVariant;
+struct Inference;
+
+// All may be null. Arguments are those of the functional overload, or of the op itself if it is in-place only.
+struct RowHooks {
+  // Checks at the call what torch checks in its kernel; throws torch's own error. `written`: what an in-place or out=
+  // op writes, else undefined.
+  void (*check)(const OpVariant& variant, const torch::jit::Stack& args, const at::Tensor& written) = nullptr;
+  // Puts right what torch's meta function says otherwise than its CPU kernel.
+  void (*correct)(Inference& inference, const torch::jit::Stack& args) = nullptr;
+  // Positions of the arguments that the op writes though its schema does not say so.
+  std::vector<size_t> (*written)(const torch::jit::Stack& args) = nullptr;
+};
+
+// The hooks of a row, by its ATen name; empty ones for most.
+const RowHooks& row_hooks(const std::string& name);
+
+}  // namespace neuron
