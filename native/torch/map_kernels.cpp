@@ -25,33 +25,45 @@ bool plain(const OpRow& row, const Tensor& t) {
          t.has_storage() && !row.is(kBoolOperands);
 }
 
+// Dense, with no dim whose stride says nothing (size 1): torch reads such strides when it lays out a result, and its
+// own rule (infer) has to be asked.
 bool dense(const Tensor& t) {
-  return t.is_contiguous() || t.unsafeGetTensorImpl()->is_non_overlapping_and_dense_default();
+  if (!t.is_contiguous() && !t.unsafeGetTensorImpl()->is_non_overlapping_and_dense_default()) return false;
+  const auto sizes = t.sizes(), strides = t.strides();
+  int64_t expected = 1;
+  bool exact = true, free = false;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    exact &= strides[d] == expected;
+    free |= sizes[d] <= 1;
+    expected *= std::max<int64_t>(sizes[d], 1);
+  }
+  return exact || !free;
 }
 
 // Operands whose result is laid out like `a`: the same geometry, or `b` contiguous and broadcast along leading dims of
 // `a`.
 bool follows(const Tensor& a, const Tensor& b) {
   const auto as = a.sizes(), bs = b.sizes();
-  if (as == bs) return (a.is_contiguous() && b.is_contiguous()) || (a.strides() == b.strides() && dense(a));
+  if (!dense(a)) return false;
+  if (as == bs) return a.strides() == b.strides();
   if (bs.size() > as.size() || !a.is_contiguous() || !b.is_contiguous()) return false;
   return as.slice(as.size() - bs.size()) == bs;
 }
 
 // The second operand's dtype changes nothing: the same dtype, or a mask beside a float.
-bool joins(const Tensor& a, const Tensor& b) {
+bool joins(const OpRow& row, const Tensor& a, const Tensor& b) {
   return b.scalar_type() == a.scalar_type() ||
-         (b.scalar_type() == ScalarType::Bool && c10::isFloatingType(a.scalar_type()));
+         (row.is(kMaskOperand) && b.scalar_type() == ScalarType::Bool && c10::isFloatingType(a.scalar_type()));
 }
 
 // A number operand: a wrapped Python number, or a 0-dim CPU tensor beside a tensor with dims (neither promotes within
-// its category).
+// its category). Not bools, which some ops refuse.
 bool number_for(const Tensor& t, const Tensor& n) {
   if (n.dim() != 0 || !n.device().is_cpu() || n.layout() != c10::kStrided) return false;
   if (!n.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) return false;
   const ScalarType kind = n.scalar_type();
-  if (c10::isFloatingType(t.scalar_type())) return c10::isFloatingType(kind) || c10::isIntegralType(kind, true);
-  return c10::isIntegralType(kind, true);
+  if (c10::isFloatingType(t.scalar_type())) return c10::isFloatingType(kind) || c10::isIntegralType(kind, false);
+  return c10::isIntegralType(kind, false);
 }
 
 // The value of a number operand. Python's numbers are read where they lie: item() would go through the dispatcher.
@@ -64,8 +76,8 @@ Scalar value_of(const Tensor& n) {
 }
 
 bool number_for(const Tensor& t, const Scalar& s) {
-  if (s.isComplex()) return false;
-  return c10::isFloatingType(t.scalar_type()) || s.isIntegral(true);
+  if (s.isComplex() || s.isBoolean()) return false;
+  return c10::isFloatingType(t.scalar_type()) || s.isIntegral(false);
 }
 
 Tensor like(const Tensor& a, ScalarType dtype) {
@@ -154,7 +166,7 @@ struct BinaryBase : Kernel {
     if (!plain(row_, a) || !alpha_ok(a, alpha)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
-      if (!joins(a, b) || a.device() != b.device() || !follows(a, b)) return false;
+      if (!joins(row_, a, b) || a.device() != b.device() || !follows(a, b)) return false;
       out = like(a, result_dtype(dtype));
       record(out, true, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
@@ -177,7 +189,7 @@ struct BinaryBase : Kernel {
     if (!plain(row_, a) || !alpha_ok(a, alpha) || row_.is(kBoolResult)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
-      if (!joins(a, b) || a.device() != b.device() || !follows(a, b) || !safe_in_place(a, b)) return false;
+      if (!joins(row_, a, b) || a.device() != b.device() || !follows(a, b) || !safe_in_place(a, b)) return false;
       record(a, false, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
         r.input(b.unsafeGetTensorImpl());
