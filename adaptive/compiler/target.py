@@ -50,7 +50,7 @@ class Target:
 
     @property
     def has_fma(self) -> bool:
-        """Whether a fused multiply-add is one instruction (otherwise LLVM would call a library)."""
+        """Whether a fused multiply-add is one instruction (otherwise LLVM would call a library, an element a call)."""
         return self.name in ("avx512", "avx2")
 
     @functools.cached_property

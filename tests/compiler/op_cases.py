@@ -25,6 +25,7 @@ class Case:
             number a Python scalar
     torch   the same on CPU tensors, called with the operands that are not None
     exact   bits must be equal (but for the sign and payload of NaN)
+    fused   the same on processors with a fused multiply-add; others round twice, and are not compared
     bound   random values are drawn from [-bound, bound]
     special whether special values (nan, inf, ...) take part
     """
@@ -36,12 +37,13 @@ class Case:
     attrs: tuple = ()
     result: str = ""
     exact: bool = False
+    fused: bool = False
     bound: float = 4.0
     special: bool = True
 
     @property
     def id(self) -> str:
-        return "-".join((self.op, *(str(a) for a in self.attrs), *(str(a) for a in self.args)))
+        return "-".join((self.op, *(str(a) for a in self.attrs), *(str(a) for a in self.args), *["fused"] * self.fused))
 
 
 aten = torch.ops.aten
@@ -130,6 +132,13 @@ CASES: list[Case] = [
     *_binary("sub", "rsub", dtypes=NUMBERS, exact=True),
     Case("add", lambda x, y, a: torch.add(x, y, alpha=a), ("x", "x", 3), dtypes=NUMBERS, special=False),
     Case("add", lambda x, y, a: torch.add(x, y, alpha=a), ("x", "x", 0.3), special=False),
+    # One rounding, where a product that cancels or overflows by itself shows it.
+    Case("add", lambda x, y, a: torch.add(x, y, alpha=a), ("x", "x", -1.1), ("f32", "f64"), fused=True),
+    Case("sub", lambda x, y, a: torch.sub(x, y, alpha=a), ("x", "x", 2.1), ("f32", "f64"), fused=True),
+    Case("rsub", lambda x, y, a: torch.rsub(x, y, alpha=a), ("x", "x", 2.1), ("f32", "f64"), fused=True),
+    Case("addcmul", _addcmul, ("x", "x", "x", 0.3), ("f32", "f64"), fused=True, special=False),
+    *[Case("lerp", torch.lerp, ("x", "x", w), ("f32", "f64"), fused=True) for w in (0.3, 0.7)],
+    Case("lerp", torch.lerp, ("x", "x", "x"), ("f32", "f64"), fused=True, special=False),
     Case("sub", lambda x, y, a: torch.sub(x, y, alpha=a), ("x", "x", 3), dtypes=NUMBERS, special=False),
     Case("rsub", lambda x, y, a: torch.rsub(x, y, alpha=a), ("x", "x", 3), dtypes=NUMBERS, special=False),
     Case("add", torch.add, ("x", 0.3), exact=True),

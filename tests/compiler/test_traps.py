@@ -223,3 +223,14 @@ def test_scalars_are_exact(target):
         assert pointwise("mul", [x.double(), value], "f64", "f64", target=target)[0].item() == value
     big = 2**62 + 1
     assert pointwise("add", [torch.tensor([0]), big], "i64", "i64", target=target)[0].item() == big
+
+
+@by_target
+@pytest.mark.parametrize("dtype", ("f32", "f64"))
+def test_remainders_where_the_quotient_overflows(dtype, target):
+    info = torch.finfo(DTYPES[dtype])
+    smallest = info.smallest_normal * info.eps
+    pairs = [(9.0, -info.smallest_normal * 0.75), (info.max, smallest * 3), (-1e30, smallest), (info.max, 1e-9)]
+    x, y = (torch.tensor(v * 4, dtype=DTYPES[dtype]) for v in zip(*pairs, strict=True))
+    out, _ = pointwise("fmod", [x, y], dtype, dtype, target=target)
+    assert out.tolist() == [math.fmod(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)]

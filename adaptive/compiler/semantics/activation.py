@@ -39,12 +39,12 @@ def _log_sigmoid(b, args, dtype, attrs):
     return b.fsub(low, softplus1(b, b.fneg(b.fabs(x))))
 
 
-@row("relu", 1)
+@row("relu", 1, domain="number")
 def _relu(b, args, dtype, attrs):
     """0 only where 0 > x, so that -0.0 and NaN stay."""
     (x,) = args
     zero = b.const(x.ty, 0)
-    if dtype in ("u8", "bool"):
+    if dtype == "u8":
         return x
     return b.select(compare(b, "gt", zero, x, dtype), zero, x)
 
@@ -103,7 +103,7 @@ def _gelu(b, args, dtype, attrs):
     return b.fmul(b.fmul(x, half), cdf)
 
 
-@row("threshold", 3, exact_scalars=EXACT_ALL)
+@row("threshold", 3, domain="number", exact_scalars=EXACT_ALL)
 def _threshold(b, args, dtype, attrs):
     """value where self <= threshold; NaN stays."""
     x, limit, value = args
@@ -124,7 +124,7 @@ def _leaky_relu(b, args, dtype, attrs):
     return b.select(b.fcmp("ogt", x, b.const(x.ty, 0.0)), x, b.fmul(x, slope))
 
 
-@row("hardtanh", 3, exact_scalars=EXACT_ALL)
+@row("hardtanh", 3, domain="signed", exact_scalars=EXACT_ALL)
 def _hardtanh(b, args, dtype, attrs):
     return clamp(b, args[0], args[1], args[2], dtype)
 

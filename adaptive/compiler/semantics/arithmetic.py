@@ -1,6 +1,6 @@
 """Arithmetic: sums, products, quotients, roundings, and the compound forms of them. Formulas follow ATen/native/cpu.
 
-A product and a sum are two roundings: nothing here may be contracted to a fused multiply-add.
+A product and a sum are two ops and two roundings: only `product_plus`, within one op, is a fused multiply-add.
 """
 
 from __future__ import annotations
@@ -33,26 +33,44 @@ def times(b: Builder, x: Val, y: Val, dtype: str) -> Val:
     return b.fmul(x, y) if dtype in FLOATS else b.mul(x, y)
 
 
-def _scaled(b: Builder, x: Val, alpha: Val | None, dtype: str) -> Val:
-    return x if alpha is None else times(b, alpha, x, dtype)
+def product_plus(b: Builder, x: Val, y: Val, z: Val, dtype: str) -> Val:
+    """x * y + z, rounded once, as ATen's kernels of one op do it on processors that can."""
+    if dtype in FLOATS and b.target.has_fma:
+        return b.intrinsic("fma", x, y, z)
+    return plus(b, times(b, x, y, dtype), z, dtype)
+
+
+def _alpha(args) -> Val | None:
+    return args[2] if len(args) > 2 else None
+
+
+def _minus_scaled(b: Builder, x: Val, y: Val, alpha: Val | None, dtype: str) -> Val:
+    if alpha is None:
+        return minus(b, x, y, dtype)
+    if dtype in FLOATS:
+        return product_plus(b, y, b.fneg(alpha), x, dtype)
+    return minus(b, x, times(b, alpha, y, dtype), dtype)
 
 
 @row("add", (2, 3))
 def _add(b, args, dtype, attrs):
     """a + alpha * b"""
-    return plus(b, args[0], _scaled(b, args[1], args[2] if len(args) > 2 else None, dtype), dtype)
+    alpha = _alpha(args)
+    if alpha is None:
+        return plus(b, args[0], args[1], dtype)
+    return product_plus(b, args[1], alpha, args[0], dtype)
 
 
 @row("sub", (2, 3))
 def _sub(b, args, dtype, attrs):
     """a - alpha * b"""
-    return minus(b, args[0], _scaled(b, args[1], args[2] if len(args) > 2 else None, dtype), dtype)
+    return _minus_scaled(b, args[0], args[1], _alpha(args), dtype)
 
 
 @row("rsub", (2, 3))
 def _rsub(b, args, dtype, attrs):
     """b - alpha * a"""
-    return minus(b, args[1], _scaled(b, args[0], args[2] if len(args) > 2 else None, dtype), dtype)
+    return _minus_scaled(b, args[1], args[0], _alpha(args), dtype)
 
 
 @row("mul", 2, exact_scalars=EXACT_ALL)
@@ -60,11 +78,45 @@ def _mul(b, args, dtype, attrs):
     return times(b, args[0], args[1], dtype)
 
 
+#: Step of `fmod`'s long way: any two numbers of the type are less than three steps apart, and a step is a number of it.
+_STEP = {"float": 2.0**110, "double": 2.0**900}
+
+
+def fmod(b: Builder, x: Val, y: Val) -> Val:
+    """C's fmod. The library's divides, and has no answer where the quotient overflows: there, first by multiples of y,
+    which leaves the rest the same."""
+    helper = f"fmod_any.{x.ty}"
+    if helper not in b.helpers:
+        inner = Builder(b.target, b.declarations, b.helpers)
+        v, lines = inner.vector(x.ty), inner.streams[0]
+        number, divisor = Val("%x", x.ty, 0), Val("%y", x.ty, 0)
+        infinite = inner.const(x.ty, inf)
+        rest = math(inner, "fmod", number, divisor)
+        overflows = inner.fcmp("oeq", inner.fabs(inner.fdiv(number, divisor)), infinite)
+        finite = inner.and_(
+            inner.fcmp("olt", inner.fabs(number), infinite), inner.fcmp("une", divisor, inner.const(x.ty, 0.0))
+        )
+        huge = inner.and_(overflows, finite)
+        bits = inner.put(0, f"bitcast <{inner.lanes} x i1> {huge.ref} to i{inner.lanes}")
+        some = inner.put(0, f"icmp ne i{inner.lanes} {bits}, 0")
+        lines.append(f"br i1 {some}, label %long, label %done\ndone:\nret {v} {rest.ref}\nlong:")
+        step = inner.const(x.ty, _STEP[x.ty])
+        larger = inner.fmul(divisor, step)
+        left = number
+        for multiple in (inner.fmul(larger, step), larger, divisor):
+            is_infinite = inner.fcmp("oeq", inner.fabs(multiple), infinite)
+            left = inner.select(is_infinite, left, math(inner, "fmod", left, multiple))
+        lines.append(f"ret {v} {inner.select(huge, left, rest).ref}")
+        body = "\n".join(lines)
+        b.helpers[helper] = f"define internal {v} @{helper}({v} %x, {v} %y) #0 {{\n{body}\n}}"
+    return b.call(helper, x.ty, x, y)
+
+
 def _float_div_floor(b: Builder, x: Val, y: Val) -> Val:
     """Python's // on floats, by way of fmod so that the quotient is not rounded up over a whole number
     (c10::div_floor_floating)."""
     zero, one = b.const(x.ty, 0.0), b.const(x.ty, 1.0)
-    rest = math(b, "fmod", x, y)
+    rest = fmod(b, x, y)
     quotient = b.fdiv(b.fsub(x, rest), y)
     other_sign = b.xor(b.fcmp("olt", y, zero), b.fcmp("olt", rest, zero))
     inexact = b.and_(b.fcmp("une", rest, zero), other_sign)
@@ -104,7 +156,7 @@ def _floor_divide(b, args, dtype, attrs):
 @row("fmod", 2, domain="number")
 def _fmod(b, args, dtype, attrs):
     if dtype in FLOATS:
-        return math(b, "fmod", args[0], args[1])
+        return fmod(b, args[0], args[1])
     return integer.remainder_trunc(b, args[0], args[1], dtype)
 
 
@@ -114,17 +166,17 @@ def _remainder(b, args, dtype, attrs):
     if dtype not in FLOATS:
         return integer.remainder_floor(b, x, y, dtype)
     zero = b.const(x.ty, 0.0)
-    rest = math(b, "fmod", x, y)
+    rest = fmod(b, x, y)
     other_sign = b.xor(b.fcmp("olt", y, zero), b.fcmp("olt", rest, zero))
     return b.select(b.and_(b.fcmp("une", rest, zero), other_sign), b.fadd(rest, y), rest)
 
 
-@row("abs", 1)
+@row("abs", 1, domain="number")
 def _abs(b, args, dtype, attrs):
     (x,) = args
     if dtype in FLOATS:
         return b.fabs(x)
-    if dtype in ("u8", "bool"):
+    if dtype == "u8":
         return x
     zero = b.const(x.ty, 0)
     return b.select(b.icmp("slt", x, zero), b.sub(zero, x), x)
@@ -151,7 +203,7 @@ def _rsqrt(b, args, dtype, attrs):
 
 
 def _rounding_row(name: str, intrinsic: str) -> None:
-    @row(name, 1)
+    @row(name, 1, domain="number")
     def emit(b, args, dtype, attrs):
         return b.intrinsic(intrinsic, args[0]) if dtype in FLOATS else args[0]
 
@@ -183,17 +235,17 @@ row("fill", 1)(_value)
 def _lerp(b, args, dtype, attrs):
     """self + weight * (end - self), from whichever end is nearer."""
     start, end, weight = args
-    span = b.fsub(end, start)
-    near = b.fadd(start, b.fmul(weight, span))
-    far = b.fsub(end, b.fmul(span, b.fsub(b.const(start.ty, 1.0), weight)))
-    return b.select(b.fcmp("olt", b.fabs(weight), b.const(start.ty, 0.5)), near, far)
+    near = b.fcmp("olt", b.fabs(weight), b.const(start.ty, 0.5))
+    base = b.select(near, start, end)
+    share = b.select(near, weight, b.fsub(weight, b.const(start.ty, 1.0)))
+    return product_plus(b, share, b.fsub(end, start), base, dtype)
 
 
-@row("addcmul", 4, exact_scalars=frozenset({3}))
+@row("addcmul", 4, domain="number", exact_scalars=frozenset({3}))
 def _addcmul(b, args, dtype, attrs):
     """self + value * t1 * t2"""
     x, first, second, value = args
-    return plus(b, x, times(b, times(b, value, first, dtype), second, dtype), dtype)
+    return product_plus(b, times(b, value, first, dtype), second, x, dtype)
 
 
 @row("addcdiv", 4, domain="float", exact_scalars=frozenset({3}))

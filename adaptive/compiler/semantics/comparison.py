@@ -87,17 +87,17 @@ def clamp(b: Builder, x: Val, low: Val | None, high: Val | None, dtype: str) -> 
     return x
 
 
-@row("clamp", (2, 3))
+@row("clamp", (2, 3), domain="number")
 def _clamp(b, args, dtype, attrs):
     return clamp(b, args[0], args[1], args[2] if len(args) > 2 else None, dtype)
 
 
-@row("clamp_min", 2)
+@row("clamp_min", 2, domain="number")
 def _clamp_min(b, args, dtype, attrs):
     return clamp(b, args[0], args[1], None, dtype)
 
 
-@row("clamp_max", 2)
+@row("clamp_max", 2, domain="number")
 def _clamp_max(b, args, dtype, attrs):
     return clamp(b, args[0], None, args[1], dtype)
 

@@ -132,7 +132,7 @@ def _outside(b: Builder, y: Val) -> Val:
     return b.icmp("uge", y, b.const(y.ty, bits_of(y.ty)))
 
 
-@row("bitwise_left_shift", 2, domain="number")
+@row("bitwise_left_shift", 2, domain="integer")
 def _left_shift(b, args, dtype, attrs):
     x, y = args
     outside = _outside(b, y)
@@ -140,7 +140,7 @@ def _left_shift(b, args, dtype, attrs):
     return b.select(outside, b.const(x.ty, 0), shifted)
 
 
-@row("bitwise_right_shift", 2, domain="number")
+@row("bitwise_right_shift", 2, domain="integer")
 def _right_shift(b, args, dtype, attrs):
     x, y = args
     outside = _outside(b, y)

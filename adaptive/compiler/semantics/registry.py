@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaptive_eager.compiler.builder import Builder, CompileError, Val
-from adaptive_eager.compiler.conversion import FLOATS
+from adaptive_eager.compiler.conversion import FLOATS, INTEGERS
 
 #: emit(builder, operands, dtype, attrs) -> value. Operands are vectors of `dtype`, the compute dtype (bf16 and f16 as
 #: float, and the result may be left unrounded), None where an optional one is absent.
@@ -20,7 +20,8 @@ class Op:
 
     arity          least and most number of operands
     result         dtype of the result, or "" for the compute dtype
-    domain         compute dtypes accepted: "any", "float", "integral" (with bool), "number" (without bool)
+    domain         compute dtypes accepted, those of ATen's CPU kernel: "any", "float", "integral" (with bool),
+                   "integer" (without), "number" (float or integer), "signed" (a number, not unsigned)
     operands       dtype of each operand where it is not the compute dtype ("" = it is)
     exact_scalars  positions of operands that, given as a Python scalar to a bf16/f16 op, are not rounded to it first
                    (torch's CPU kernels differ op by op here)
@@ -42,7 +43,9 @@ class Op:
             "any": True,
             "float": compute in FLOATS,
             "integral": compute not in FLOATS,
+            "integer": compute in INTEGERS,
             "number": compute != "bool",
+            "signed": compute not in ("u8", "bool"),
         }[self.domain]
         if not accepted:
             raise CompileError(f"{self.name}: not defined on {compute}, need {self.domain}")
