@@ -30,8 +30,8 @@ void key_tensor(std::vector<uint64_t>& key, const at::Tensor& t) {
   for (int64_t s : t.strides()) key.push_back(static_cast<uint64_t>(s));
 }
 
-// A number's kind matters to promotion. Its value matters to a shape only when it is an int or float argument of a host
-// op (dims, sizes); the operands of compiled ops are runtime values.
+// A number's kind matters to promotion, its sign to integer powers. Its value matters to a shape only when it is an int
+// or float argument of a host op (dims, sizes); the operands of compiled ops are runtime values.
 void key_value(std::vector<uint64_t>& key, const c10::IValue& v, bool number) {
   if (v.isTensor()) {
     key_tensor(key, v.toTensor());
@@ -40,7 +40,7 @@ void key_value(std::vector<uint64_t>& key, const c10::IValue& v, bool number) {
   } else if (v.isBool()) {
     key.push_back(number ? 'b' : 'B' + (static_cast<uint64_t>(v.toBool()) << 8));
   } else if (v.isInt()) {
-    key.push_back('I');
+    key.push_back(number && v.toInt() < 0 ? 'M' : 'I');
     if (!number) key.push_back(static_cast<uint64_t>(v.toInt()));
   } else if (v.isDouble()) {
     key.push_back('D');

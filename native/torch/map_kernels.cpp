@@ -3,6 +3,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 
+#include "number.h"
 #include "record_boxed.h"
 #include "recorder.h"
 
@@ -157,13 +158,16 @@ struct BinaryBase : Kernel {
         r.scalar(*alpha);
     }
   }
-  static bool alpha_ok(const Tensor& self, const Scalar* alpha) {
-    if constexpr (kAlpha) return number_for(self, *alpha) && !alpha->isBoolean();
+  bool alpha_ok(const Tensor& self, const Tensor& other, const Scalar* alpha) const {
+    if constexpr (kAlpha) {
+      if (row_.is(kNoBool) && other.scalar_type() == ScalarType::Bool) return false;
+      return number_for(self, *alpha) && !alpha->isBoolean() && takes_number(row_, self.scalar_type(), *alpha);
+    }
     return true;
   }
 
   bool functional(const Tensor& a, const Tensor& b, const Scalar* alpha, Tensor& out) const {
-    if (!plain(row_, a) || !alpha_ok(a, alpha)) return false;
+    if (!plain(row_, a) || !alpha_ok(a, b, alpha)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
       if (!joins(row_, a, b) || a.device() != b.device() || !follows(a, b)) return false;
@@ -186,7 +190,7 @@ struct BinaryBase : Kernel {
   }
 
   bool in_place(const Tensor& a, const Tensor& b, const Scalar* alpha) const {
-    if (!plain(row_, a) || !alpha_ok(a, alpha) || row_.is(kBoolResult)) return false;
+    if (!plain(row_, a) || !alpha_ok(a, b, alpha) || row_.is(kBoolResult)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
       if (!joins(row_, a, b) || a.device() != b.device() || !follows(a, b) || !safe_in_place(a, b)) return false;
@@ -244,6 +248,7 @@ struct BinaryScalar final : Kernel {
   Tensor operator()(const Tensor& self, const Scalar& other) const {
     if (!plain(row_, self) || !dense(self) || !number_for(self, other)) return general(self, other);
     const ScalarType dtype = self.scalar_type();
+    if (!takes_number(row_, dtype, other)) return general(self, other);
     Tensor out = like(self, result_dtype(dtype));
     record(out, true, dtype, [&](Recording& r) {
       r.input(self.unsafeGetTensorImpl());
@@ -256,7 +261,8 @@ struct BinaryScalar final : Kernel {
 struct BinaryScalarInPlace final : Kernel {
   using Kernel::Kernel;
   Tensor& operator()(Tensor& self, const Scalar& other) const {
-    if (!plain(row_, self) || !dense(self) || !number_for(self, other) || row_.is(kBoolResult)) {
+    if (!plain(row_, self) || !dense(self) || !number_for(self, other) || row_.is(kBoolResult) ||
+        !takes_number(row_, self.scalar_type(), other)) {
       general(self, other);
       return self;
     }
@@ -275,7 +281,8 @@ struct TernaryScalarInPlace final : Kernel {
     const bool fast = plain(row_, self) && plain(row_, a) && plain(row_, b) && a.scalar_type() == self.scalar_type() &&
                       b.scalar_type() == self.scalar_type() && a.device() == self.device() &&
                       b.device() == self.device() && follows(self, a) && follows(self, b) && safe_in_place(self, a) &&
-                      safe_in_place(self, b) && number_for(self, value);
+                      safe_in_place(self, b) && number_for(self, value) &&
+                      takes_number(row_, self.scalar_type(), value);
     if (!fast) {
       general(self, a, b, value);
       return self;

@@ -1,5 +1,6 @@
 #include "meta_functions.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_log_softmax_backward_data_meta_dispatch.h>
 #include <ATen/ops/_log_softmax_meta_dispatch.h>
@@ -202,12 +203,24 @@ Tensor extremum_all(const Tensor& self, const char* name) {
 Tensor max_all(const Tensor& self) { return extremum_all(self, "max"); }
 Tensor min_all(const Tensor& self) { return extremum_all(self, "min"); }
 
+// rsub is sub with its operands exchanged.
+Tensor rsub_tensor(const Tensor& self, const Tensor& other, const at::Scalar& alpha) {
+  return at::meta::sub(other, self, alpha);
+}
+Tensor rsub_scalar(const Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
+  Tensor number = c10::scalar_to_tensor(other);
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return at::meta::sub(number, self, alpha);
+}
+
 Table make_table() {
   Table table;
 #define META(name, overload, result, arguments) \
   add(table, #name, overload, static_cast<Bare<void result>::type(*) arguments>(&at::meta::name));
 #include "meta_rows.inc"
 #undef META
+  add(table, "rsub", "Tensor", &rsub_tensor);
+  add(table, "rsub", "Scalar", &rsub_scalar);
   add(table, "sum", "", &sum_all);
   add(table, "mean", "", &mean_all);
   add(table, "prod", "", &prod_all);

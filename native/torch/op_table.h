@@ -21,16 +21,19 @@ enum class OpKind : uint8_t {
 };
 
 enum OpFlags : uint32_t {
-  kBoolResult = 1 << 0,    // result is bool whatever the operands
-  kIntToFloat = 1 << 1,    // integers compute in the default float dtype
-  kBoolOperands = 1 << 2,  // operands are read as bool
-  kSelfDtype = 1 << 3,     // computes in the dtype of `self`, other operands do not promote
-  kIndexResult = 1 << 4,   // result is int64
-  kIntSum = 1 << 5,        // integers accumulate in int64
-  kNativeOut = 1 << 6,     // host op with a true out= kernel: writes device memory directly
-  kRandom = 1 << 7,        // draws from a generator: keeps its order among random ops
-  kHostIndices = 1 << 8,   // takes index tensors of the host, as on other devices: the op then runs at once
-  kMaskOperand = 1 << 9,   // a bool beside a float is a mask: it changes no dtype and is not refused
+  kBoolResult = 1 << 0,      // result is bool whatever the operands
+  kIntToFloat = 1 << 1,      // integers compute in the default float dtype
+  kBoolOperands = 1 << 2,    // operands are read as bool
+  kSelfDtype = 1 << 3,       // computes in the dtype of `self`, other operands do not promote
+  kIndexResult = 1 << 4,     // result is int64
+  kIntSum = 1 << 5,          // integers accumulate in int64
+  kNativeOut = 1 << 6,       // host op with a true out= kernel: writes device memory directly
+  kRandom = 1 << 7,          // draws from a generator: keeps its order among random ops
+  kHostIndices = 1 << 8,     // takes index tensors of the host, as on other devices: the op then runs at once
+  kMaskOperand = 1 << 9,     // a bool beside a float is a mask: it changes no dtype and is not refused
+  kNoBool = 1 << 10,         // refuses a bool operand beside another dtype
+  kHeldNumbers = 1 << 11,    // refuses a Scalar argument that the compute dtype cannot hold, as ATen's CPU kernel does
+  kOpmathNumbers = 1 << 12,  // the same of the dtype that half types compute in
 };
 
 struct OpRow {

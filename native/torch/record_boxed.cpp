@@ -13,6 +13,7 @@
 #include "host_call.h"
 #include "infer.h"
 #include "nested.h"
+#include "number.h"
 #include "origin.h"
 #include "recorder.h"
 
@@ -99,12 +100,16 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
                       const Inference& inference, int device) {
   const OpRow& row = *variant.row;
   const ResultMeta& result = inference.results[0];
+  const auto& schema = variant.functional->schema();
+  for (size_t i = 1; i < args.size(); ++i) {  // a number that stands for a tensor (self, other) wraps
+    if (args[i].isScalar() && schema.arguments()[i].name() != "other")
+      check_number(row, inference.compute, args[i].toScalar());
+  }
   at::Tensor out = written;
   if (out.defined())
     prepare_written(variant, out, result, args);
   else
     out = fresh_result(result, device);
-  const auto& schema = variant.functional->schema();
   Recording r(recorder(device), row);
   for (size_t i = 0; i < args.size(); ++i) {
     const IValue& v = args[i];

@@ -18,6 +18,7 @@
 
 #include "fallback.h"
 #include "host_call.h"
+#include "number.h"
 #include "record_boxed.h"
 #include "recorder.h"
 
@@ -214,6 +215,9 @@ Tensor& fill(Tensor& self, const Scalar& value) {
     }
   }
   at::assert_no_internal_overlap(self);
+  // torch fills a single half without a check.
+  if (!value.isComplex() && !(self.numel() == 1 && c10::isReducedFloatingType(self.scalar_type())))
+    check_number(self.scalar_type(), value);
   if (!mapped(self) || value.isComplex()) {
     recorder(self.device().index()).flush(FlushCause::kFallback);
     const BackendOnlyGuard guard;

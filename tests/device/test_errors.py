@@ -41,8 +41,43 @@ DTYPE_ERRORS = {
     "clamp_without_bounds": lambda x: x.clamp(),
     "subtract_bools": lambda x: (x > 0) - (x > 0),
     "neg_bool": lambda x: -(x > 0),
+    "subtract_a_mask": lambda x: x - (x > 0),
+    "subtract_a_bool": lambda x: x - True,
+    "subtract_from_a_bool": lambda x: True - x,
+    "subtract_in_place_a_bool": lambda x: x.sub_(True),
+    "rsub_bools": lambda x: torch.rsub(x > 0, x > 0),
+    "rsub_with_a_bool_alpha": lambda x: torch.rsub(x, x, alpha=True),
+    "abs_bool": lambda x: (x > 0).abs(),
+    "relu_bool": lambda x: F.relu(x > 0),
+    "floor_bool": lambda x: (x > 0).floor(),
+    "shift_floats": lambda x: torch.bitwise_left_shift(x, x),
+    "shift_by_a_float": lambda x: x << 2.0,
     "randint": lambda x: torch.randint(5, 3, (3,), device=x.device),
 }
+# Numbers that an integer power cannot take, or that the dtype cannot hold where the kernel has to hold them.
+NUMBER_ERRORS = {
+    "negative_power": lambda x: x.long() ** -1,
+    "negative_power_in_place": lambda x: x.int().pow_(-2),
+    "negative_power_of_bool": lambda x: (x > 0) ** -1,
+    "power": lambda x: x.char() ** 300,
+    "power_of_half": lambda x: x.half() ** 1e5,
+    "alpha": lambda x: torch.add(x.byte(), x.byte(), alpha=300),
+    "alpha_in_place": lambda x: x.half().add_(x.half(), alpha=1e6),
+    "alpha_of_sub": lambda x: torch.sub(x, x, alpha=1e39),
+    "clamp": lambda x: x.char().clamp(0, 300),
+    "clamp_min": lambda x: x.half().clamp_min(-1e5),
+    "fill": lambda x: x.byte().fill_(300),
+    "fill_with_infinity": lambda x: x.long().fill_(float("inf")),
+    "full": lambda x: torch.full((3,), 2**40, dtype=torch.int32, device=x.device),
+    "masked_fill_of_half": lambda x: x.half().masked_fill(x > 0, -1e9),
+    "setitem": lambda x: x.short().__setitem__(0, 1e5),
+    "addcmul": lambda x: torch.addcmul(x.int(), x.int(), x.int(), value=2**40),
+    "threshold": lambda x: F.threshold(x.char(), 0, 300),
+    "hardtanh": lambda x: F.hardtanh(x.char(), 0, 300),
+    "hardtanh_of_unsigned": lambda x: F.hardtanh(x.byte(), -1, 1),
+    "where": lambda x: torch.where(x > 0, x.byte(), 300),
+}
+ERRORS = {"shape": SHAPE_ERRORS, "dtype": DTYPE_ERRORS, "number": NUMBER_ERRORS}
 
 
 def error_of(call, device):
@@ -54,10 +89,10 @@ def error_of(call, device):
 
 
 @pytest.mark.filterwarnings("ignore:.*runs on the host")
-@pytest.mark.parametrize("name", [f"shape-{n}" for n in SHAPE_ERRORS] + [f"dtype-{n}" for n in DTYPE_ERRORS])
+@pytest.mark.parametrize("name", [f"{kind}-{n}" for kind, cases in ERRORS.items() for n in cases])
 def test_torchs_own_error_at_the_call(name):
     kind, _, key = name.partition("-")
-    call = (SHAPE_ERRORS if kind == "shape" else DTYPE_ERRORS)[key]
+    call = ERRORS[kind][key]
     on_device, on_cpu = error_of(call, "neuron"), error_of(call, "cpu")
     assert isinstance(on_device, RuntimeError) == isinstance(on_cpu, RuntimeError)
     # The same sentence, up to the spelling of tensor types and of sizes.
