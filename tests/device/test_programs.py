@@ -694,3 +694,25 @@ def test_bits_do_not_depend_on_place_or_size(sizes):
     whole = f(x).cpu()
     part = f(x[..., 1:]).cpu() if sizes[-1] > 1 else f(x.clone()).cpu()
     assert same_bits(whole[..., 1:] if sizes[-1] > 1 else whole, part)
+
+
+@pytest.mark.parametrize("parameters", (None, torch.bfloat16, torch.float32))
+def test_statistics_of_norms_have_the_dtype_they_have_on_the_cpu(parameters):
+    def dtypes(device):
+        x = torch.randn(2, 4, 3, dtype=torch.bfloat16).to(device)
+        p = None if parameters is None else torch.ones(4, dtype=parameters).to(device)
+        calls = (
+            lambda: torch.native_layer_norm(x.transpose(1, 2).contiguous(), (4,), p, p, 1e-5),
+            lambda: torch.native_group_norm(x, p, p, 2, 4, 3, 2, 1e-5),
+            lambda: torch.native_batch_norm(x, p, p, None, None, True, 0.1, 1e-5),
+        )
+        return [[t.dtype for t in call()] for call in calls for _ in range(3)]
+
+    assert dtypes("neuron") == dtypes("cpu")
+
+
+def test_a_host_op_is_refused_at_every_call():
+    x = torch.ones(3, dtype=torch.uint8, device="neuron")
+    for _ in range(3):
+        with pytest.raises(NotImplementedError, match="nextafter"):
+            torch.nextafter(x, x)
