@@ -152,6 +152,12 @@ CASES: list[Case] = [
     Case("div", lambda x, y: torch.div(x, y, rounding_mode="floor"), ("x", "+"), dtypes=NUMBERS, attrs=("floor",)),
     Case("div", lambda x, y: torch.div(x, y, rounding_mode="trunc"), ("x", "+"), dtypes=NUMBERS, attrs=("trunc",)),
     Case("floor_divide", torch.floor_divide, ("x", "+"), dtypes=NUMBERS),
+    *[Case("floor_divide", torch.floor_divide, ("x", s), exact=True, special=False) for s in (0.3, -1.7, 3.3)],
+    *[
+        Case("div", lambda x, y, m=m: torch.div(x, y, rounding_mode=m), ("x", s), attrs=(m,), exact=True, special=False)
+        for m in ("floor", "trunc")
+        for s in (0.3, -1.7, 3.3)
+    ],
     Case("remainder", torch.remainder, ("x", "+"), dtypes=NUMBERS, special=False),
     Case("fmod", torch.fmod, ("x", "+"), dtypes=NUMBERS, special=False),
     Case("remainder", torch.remainder, ("x", 0.7), special=False),

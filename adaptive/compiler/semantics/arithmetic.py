@@ -145,10 +145,12 @@ def _div(b, args, dtype, attrs):
     if dtype not in FLOATS:
         return integer.divide_trunc(b, x, y, dtype)
     quotient = b.fdiv(x, y)
-    return b.intrinsic("trunc", rounded(b, quotient, dtype)) if mode == "trunc" else quotient
+    if mode == "trunc":  # by a tensor, half types round midway, as in ATen
+        return b.intrinsic("trunc", quotient if 1 in b.scalar_operands else rounded(b, quotient, dtype))
+    return quotient
 
 
-@row("floor_divide", 2, domain="number")
+@row("floor_divide", 2, domain="number", exact_scalars=frozenset({1}))
 def _floor_divide(b, args, dtype, attrs):
     return _div_floor(b, args[0], args[1], dtype)
 
