@@ -90,10 +90,13 @@ class Program:
                 operands.append(None)
                 continue
             dtype = (op.operands[position] if position < len(op.operands) else "") or compute
-            is_scalar = self.instructions[number].op == "scalar"
+            source, may_be_exact = self.instructions[number], position in op.exact_scalars
+            # Another float beside a half type can only be a tensor without dims, which torch takes as a Python scalar.
+            other_float = compute in conversion.HALVES and source.dtype in conversion.FLOATS - {compute}
+            is_scalar = source.op == "scalar" or (may_be_exact and other_float)
             if is_scalar:
                 scalars.add(position)
-            operands.append(self._cast(number, dtype, is_scalar and position in op.exact_scalars))
+            operands.append(self._cast(number, dtype, is_scalar and may_be_exact))
         b.scalar_operands, b.ordinal = frozenset(scalars), instr.ordinal
         result = op.emit(b, operands, compute, instr.attrs)
         # Half types come back as an unrounded float, and are rounded here, once.

@@ -158,16 +158,16 @@ struct BinaryBase : Kernel {
         r.scalar(*alpha);
     }
   }
-  bool alpha_ok(const Tensor& self, const Tensor& other, const Scalar* alpha) const {
+  bool operands_ok(const Tensor& self, const Tensor& other, const Scalar* alpha) const {
+    if (row_.is(kNoBool) && other.scalar_type() == ScalarType::Bool) return false;
     if constexpr (kAlpha) {
-      if (row_.is(kNoBool) && other.scalar_type() == ScalarType::Bool) return false;
       return number_for(self, *alpha) && !alpha->isBoolean() && takes_number(row_, self.scalar_type(), *alpha);
     }
     return true;
   }
 
   bool functional(const Tensor& a, const Tensor& b, const Scalar* alpha, Tensor& out) const {
-    if (!plain(row_, a) || !alpha_ok(a, b, alpha)) return false;
+    if (!plain(row_, a) || !operands_ok(a, b, alpha)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
       if (!joins(row_, a, b) || a.device() != b.device() || !follows(a, b)) return false;
@@ -190,7 +190,7 @@ struct BinaryBase : Kernel {
   }
 
   bool in_place(const Tensor& a, const Tensor& b, const Scalar* alpha) const {
-    if (!plain(row_, a) || !alpha_ok(a, b, alpha) || row_.is(kBoolResult)) return false;
+    if (!plain(row_, a) || !operands_ok(a, b, alpha) || row_.is(kBoolResult)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
       if (!joins(row_, a, b) || a.device() != b.device() || !follows(a, b) || !safe_in_place(a, b)) return false;

@@ -31,9 +31,10 @@ enum OpFlags : uint32_t {
   kRandom = 1 << 7,          // draws from a generator: keeps its order among random ops
   kHostIndices = 1 << 8,     // takes index tensors of the host, as on other devices: the op then runs at once
   kMaskOperand = 1 << 9,     // a bool beside a float is a mask: it changes no dtype and is not refused
-  kNoBool = 1 << 10,         // refuses a bool operand beside another dtype
+  kNoBool = 1 << 10,         // refuses a bool operand, or one beside another dtype
   kHeldNumbers = 1 << 11,    // refuses a Scalar argument that the compute dtype cannot hold, as ATen's CPU kernel does
   kOpmathNumbers = 1 << 12,  // the same of the dtype that half types compute in
+  kSameOut = 1 << 13,        // its out= has the dtype of the result, and no other
 };
 
 struct OpRow {

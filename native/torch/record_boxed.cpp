@@ -74,6 +74,8 @@ void prepare_written(const OpVariant& variant, const at::Tensor& out, const Resu
     TORCH_CHECK(out.sizes() == c10::IntArrayRef(result.sizes), "output with shape ", out.sizes(),
                 " doesn't match the broadcast shape ", c10::IntArrayRef(result.sizes));
   } else {
+    TORCH_CHECK(!variant.row->is(kSameOut) || out.scalar_type() == result.dtype, "Found dtype ", out.scalar_type(),
+                " but expected ", result.dtype);
     at::native::resize_output(out, result.sizes);
   }
   check_cast(result.dtype, out.scalar_type());

@@ -696,6 +696,24 @@ def test_bits_do_not_depend_on_place_or_size(sizes):
     assert same_bits(whole[..., 1:] if sizes[-1] > 1 else whole, part)
 
 
+@pytest.mark.parametrize("mode_name", ("stepwise", "adaptive"))
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_a_tensor_without_dims_keeps_its_digits_beside_half_types(dtype, mode_name):
+    x = torch.randn(1024).to(dtype)
+    number = torch.tensor(3.3)
+
+    def results(x, number):
+        y = number * 1
+        rounded = [torch.div(x, y, rounding_mode=m) for m in ("floor", "trunc")]
+        return [x * y, x / y, x // y, *rounded, x + y, x.clone().mul_(y)]
+
+    with getattr(ae, mode_name)():
+        for _ in range(3):
+            actual = results(x.to("neuron"), number.to("neuron"))
+            for a, e in zip(actual, results(x, number), strict=True):
+                assert torch.equal(a.cpu(), e)
+
+
 @pytest.mark.parametrize("parameters", (None, torch.bfloat16, torch.float32))
 def test_statistics_of_norms_have_the_dtype_they_have_on_the_cpu(parameters):
     def dtypes(device):
@@ -716,3 +734,6 @@ def test_a_host_op_is_refused_at_every_call():
     for _ in range(3):
         with pytest.raises(NotImplementedError, match="nextafter"):
             torch.nextafter(x, x)
+        torch.log_softmax(x[:0], 0)
+        with pytest.raises(NotImplementedError, match="log_softmax"):
+            torch.log_softmax(x, 0)
