@@ -290,6 +290,8 @@ void run_host_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int d
     TORCH_CHECK_VALUE(false, located(e.what_without_backtrace()));
   } catch (const c10::TypeError& e) {
     TORCH_CHECK_TYPE(false, located(e.what_without_backtrace()));
+  } catch (const c10::OutOfMemoryError& e) {
+    C10_THROW_ERROR(OutOfMemoryError, located(e.what_without_backtrace()));
   } catch (const c10::LinAlgError& e) {
     TORCH_CHECK_LINALG(false, located(e.what_without_backtrace()));
   } catch (const c10::Error& e) {
