@@ -185,7 +185,7 @@ def test_sizes_that_no_tensor_has(name):
     """Words of torch; never a small piece of memory because a product has wrapped."""
     with pytest.raises(RuntimeError):
         WRONG_SIZES[name]("cpu")
-    with pytest.raises(RuntimeError, match="overflow|negative dimension"):
+    with pytest.raises(RuntimeError, match=r"overflow|negative dimension"):
         WRONG_SIZES[name]("neuron")
 
 
