@@ -78,8 +78,10 @@ class Nest:
         row_dims: Sequence[int],
         vector_dim: int | None,
         outer_dims: Sequence[int] = (),
+        one_point: bool = False,
     ):
-        """`outer_dims` are fixed for the whole nest: their offsets are in the ENTRY pointers."""
+        """`outer_dims` are fixed for the whole nest: their offsets are in the ENTRY pointers. A nest of `one_point` has no
+        loops at all: its operations are in ENTRY, and it is written by `store_point`."""
         self.b = builder
         self.accesses = accesses
         self.loads = sorted(loads)
@@ -88,6 +90,7 @@ class Nest:
         self.row_dims = list(row_dims)
         self.outer_dims = list(outer_dims)
         self.vector_dim = vector_dim
+        self.one_point = one_point
         self._masks: dict[str, Val] = {}
         self._loaded: dict[int, Val] = {}
 
@@ -119,7 +122,7 @@ class Nest:
     def _load(self, access: int) -> Val:
         b, ty = self.b, self.memory_type(access)
         move = self.moves(access, self.vector_dim)
-        if move == BROADCAST and access not in self.stores:
+        if move == BROADCAST and (self.one_point or access not in self.stores):
             level, pointer = (ROW, f"%r{access}") if self._in_rows(access) else (ENTRY, f"%p{access}")
             return b.splat(b.put(level, f"load {ty}, ptr {pointer}, align 1"), ty, level)
         if move == UNIT:

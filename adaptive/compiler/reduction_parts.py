@@ -177,7 +177,7 @@ class Finish(Part):
                 raise CompileError(f"epilogue: access {j} moves along a reduced dimension")
         stores = {s.access for s in kernel.final_stores}
         vector_dim = None if self.inner else self.last
-        self.nest = Nest(self.b, kernel.accesses, loads, stores, (), vector_dim, self.outer_dims)
+        self.nest = Nest(self.b, kernel.accesses, loads, stores, (), vector_dim, self.outer_dims, one_point=self.inner)
         self.program = Program(self.b, everything, self.dtypes, self.nest.load)
         #: Operations that combine a chunk's accumulators with the totals.
         self.join = Builder(b.target, b.declarations, b.helpers, prefix="j")

@@ -223,6 +223,23 @@ def test_prologue_and_epilogue(shape, dims, target):
         assert all(torch.equal(one, other) for one, other in zip(first, (y, p, q), strict=True))
 
 
+@by_target
+@pytest.mark.parametrize("dims", ["kr", "rk", "r"])
+def test_epilogue_that_updates_memory(dims, target):
+    """A kept point's own memory is read and written: total += sum."""
+    program = (
+        Instr("load", (), "f32", "f32", (0,)),
+        Instr("reduce", (0,), "f32", "f32", ("sum",)),
+    )
+    epilogue = (Instr("load", (), "f32", "f32", (1,)), Instr("add", (1, 2), "f32", "f32"))
+    accesses = (Access("f32", "sc" if len(dims) == 2 else "c"), kept_access(dims, "f32"))
+    kernel = Kernel(dims, accesses, program, (), epilogue, (Store(3, 1),))
+    x = torch.randn((23, 45) if len(dims) == 2 else (77,))
+    total = torch.ones(kept_shape(x.shape, dims))
+    runner(kernel, target).run([x, total], x.shape, ())
+    torch.testing.assert_close(total, x.sum(reduced_dims(dims), keepdim=True) + 1)
+
+
 def test_refuses_bad_forms():
     load = Instr("load", (), "f32", "f32", (0,))
     total = Instr("reduce", (0,), "f32", "f32", ("sum",))

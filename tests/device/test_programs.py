@@ -307,6 +307,21 @@ LAYOUTS = {
 }
 
 
+@program
+def reductions_added_in_place(device, k):
+    """The kept points of a reduction read and write the same memory."""
+    x = randn(device, 24, 7, 40).abs()
+    total = torch.zeros(1).to(device)
+    kept = [torch.ones(x.sum(dims).shape).to(device) for dims in ((0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2))]
+    for _ in range(2):
+        ae.flush()
+        for into, dims in zip(kept, ((0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)), strict=True):
+            into += (x * (k + 1)).sum(dims)
+            into.lerp_(torch.linalg.vector_norm(x, dim=dims).square_(), 0.1)
+        total += kept[-1].mean() * 0.5
+    return kept, total
+
+
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_reductions_over_all_dims(layout):
