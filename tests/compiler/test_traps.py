@@ -234,3 +234,11 @@ def test_remainders_where_the_quotient_overflows(dtype, target):
     x, y = (torch.tensor(v * 4, dtype=DTYPES[dtype]) for v in zip(*pairs, strict=True))
     out, _ = pointwise("fmod", [x, y], dtype, dtype, target=target)
     assert out.tolist() == [math.fmod(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+
+
+@by_target
+@pytest.mark.parametrize("op", ("sinh", "cosh"))
+def test_hyperbolic_functions_up_to_their_own_bound(op, target):
+    x = torch.cat([torch.linspace(87, 90, 500), -torch.linspace(87, 90, 500), f32(INF, -INF, NAN)])
+    out, _ = pointwise(op, [x], "f32", "f32", target=target)
+    torch.testing.assert_close(out, getattr(torch, op)(x.double()).float(), equal_nan=True)

@@ -277,6 +277,7 @@ class Drawer:
             name = r.choice(("softmax", "log_softmax", "cumsum", "cumprod", "sort", "flip", "roll"))
             argument = {"flip": "(-1,)", "roll": "1, -1"}.get(name, "-1")
             return Call(f"torch.{name}(a, {argument})", {"a": self.tensor(dtype, shape)})
+        self.tame = True
         return Call(f"torch.linalg.vector_norm(a, {r.choice(NORMS)})", {"a": self.tensor(dtype, shape)})
 
     def binary(self, source: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Call:

@@ -7,6 +7,7 @@ vectors' tails and not elsewhere.
 """
 
 import os
+import re
 import time
 
 import calls
@@ -95,16 +96,19 @@ def check(call):
 
 def exact_values(call, index):
     """The same result computed in float64, or None."""
-    if not any(t.is_floating_point() for t in call.operands.values()):
-        return None
-    wide = {n: t.double() if t.is_floating_point() else t for n, t in call.operands.items()}
-    _, values, error = run(calls.Call(call.source, wide, call.written), "cpu")
+    operands = call.operands.items()
+    floats = [n for n, t in operands if t.is_floating_point()] or [n for n, t in operands if t.dtype != torch.bool]
+    wide = {n: t.double() if n in floats else t for n, t in operands}
+    half = next((t.dtype for t in call.operands.values() if t.dtype in (torch.float16, torch.bfloat16)), torch.float64)
+    # An alpha is rounded to the half type first.
+    source = re.sub(r"alpha=([^)]+)", lambda m: f"alpha={torch.tensor(eval(m[1]), dtype=half).item()}", call.source)
+    _, values, error = run(calls.Call(source, wide, call.written), "cpu")
     return None if error else values[index]
 
 
 def nearer(actual, expected, exact):
     """Whether every element of `actual` is close to `expected`, or no further from `exact`."""
-    if exact is None or actual.dtype == torch.float64 or exact.shape != actual.shape:
+    if exact is None or actual.dtype == torch.float64 or not actual.is_floating_point() or exact.shape != actual.shape:
         return False
     exact = exact.to(actual.dtype).double()  # as the dtype can hold it
     a, e = actual.double(), expected.double()
