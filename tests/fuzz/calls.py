@@ -237,6 +237,8 @@ class Drawer:
             return self.reduction(dtype, shape)
         if draw < 0.70:
             name = r.choice(IN_PLACE)
+            if name.startswith("clamp") and dtype == torch.bool:
+                dtype = torch.int8  # the CPU takes bools with a tensor as bound, and not with a number
             a = self.tensor(dtype, shape, writable=True)
             if name == "masked_fill_":
                 mask = self.tensor(torch.bool, self.partner(shape))

@@ -92,12 +92,12 @@ def _clamp(b, args, dtype, attrs):
     return clamp(b, args[0], args[1], args[2] if len(args) > 2 else None, dtype)
 
 
-@row("clamp_min", 2, domain="number")
+@row("clamp_min", 2)
 def _clamp_min(b, args, dtype, attrs):
     return clamp(b, args[0], args[1], None, dtype)
 
 
-@row("clamp_max", 2, domain="number")
+@row("clamp_max", 2)
 def _clamp_max(b, args, dtype, attrs):
     return clamp(b, args[0], None, args[1], dtype)
 
