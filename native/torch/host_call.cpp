@@ -163,7 +163,8 @@ void run_host_call(Recorder& recorder, Window& window, const Node& node) {
   const BackendOnlyGuard guard;
   const Operand* outputs = window.operands.data() + node.operands + node.n_in;
   if (variant.kind == VariantKind::kInPlace) {
-    variant.handle.callBoxed(stack);  // writes through the alias
+    const auto run = variant.row->hooks.run;
+    if (!run || !run(stack)) variant.handle.callBoxed(stack);  // writes through the alias
     return;
   }
   if (variant.out) {

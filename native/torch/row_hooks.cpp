@@ -9,6 +9,7 @@
 #include "generator.h"
 #include "host_call.h"
 #include "infer.h"
+#include "mersenne.h"
 #include "op_table.h"
 
 namespace neuron {
@@ -135,6 +136,14 @@ std::vector<size_t> written_by_batch_norm(const Stack& args) {
   return written;
 }
 
+// ---- runs ----
+
+bool run_bernoulli(const Stack& args) {
+  if (!args[1].isDouble()) return false;
+  auto* generator = at::check_generator<at::CPUGeneratorImpl>(args[2].toGenerator());
+  return fill_bernoulli(args[0].toTensor(), args[1].toDouble(), *generator);
+}
+
 using Table = ska::flat_hash_map<std::string, RowHooks>;
 
 Table make_table() {
@@ -148,6 +157,7 @@ Table make_table() {
   for (const char* name :
        {"bernoulli_", "uniform_", "normal_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_"})
     table[name].check = &check_random;
+  for (const char* name : {"bernoulli", "bernoulli_"}) table[name].run = &run_bernoulli;
   table["native_layer_norm"].correct = &correct_layer_norm;
   table["native_group_norm"].correct = &correct_group_norm;
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &written_by_batch_norm};

@@ -21,6 +21,8 @@ struct RowHooks {
   void (*correct)(Inference& inference, const torch::jit::Stack& args) = nullptr;
   // Positions of the arguments that the op writes though its schema does not say so.
   std::vector<size_t> (*written)(const torch::jit::Stack& args) = nullptr;
+  // Runs an in-place op on host aliases in ATen's place, with the same result; false where it does not.
+  bool (*run)(const torch::jit::Stack& args) = nullptr;
 };
 
 // The hooks of a row, by its ATen name; empty ones for most.

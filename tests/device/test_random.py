@@ -57,6 +57,27 @@ def test_a_generator_of_ones_own(name):
     assert torch.neuron.get_rng_state().equal(default), "the default generator is not touched"
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float32, torch.float64, torch.bfloat16])
+def test_bernoulli_is_that_of_the_cpu_at_every_place_of_the_stream(dtype):
+    """Drawn a block of numbers at a time: whatever was drawn before, and the state afterwards is the same."""
+    generators = {device: torch.Generator(device).manual_seed(17) for device in ("cpu", "neuron")}
+    sizes = (0, 1, 311, 312, 313, 5, 2000, 623, 624, 1, 1248)
+    for k, size in enumerate(sizes):
+        results = {}
+        for device, generator in generators.items():
+            chance = (0.0, 1.0, 0.1, 0.5, 0.9)[k % 5]
+            flat = torch.empty(size, device=device, dtype=dtype).bernoulli_(chance, generator=generator)
+            turned = torch.empty(7, 3, device=device, dtype=dtype).t().bernoulli_(0.3, generator=generator)
+            spread = torch.zeros(9, 4, device=device, dtype=dtype)
+            spread[:, ::2].bernoulli_(0.6, generator=generator)
+            single = torch.rand(k % 3, device=device, generator=generator)
+            results[device] = [t.cpu() for t in (flat, turned, spread, single)]
+        for ours, cpu in zip(results["neuron"], results["cpu"], strict=True):
+            assert ours.equal(cpu) and ours.stride() == cpu.stride()
+    after = [torch.randint(1 << 30, (700,), device=d, generator=g).cpu() for d, g in generators.items()]
+    assert after[0].equal(after[1])
+
+
 def test_draws_are_in_the_order_of_the_program(mode):
     """Draws that are pending together, and those of host ops between, keep their order; one that nobody uses too."""
 
