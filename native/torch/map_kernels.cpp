@@ -274,7 +274,26 @@ struct BinaryScalarInPlace final : Kernel {
   }
 };
 
-// addcmul_, addcdiv_: the optimizers' ops.
+// lerp_, addcmul_, addcdiv_: the optimizers' ops.
+struct LerpInPlace final : Kernel {
+  using Kernel::Kernel;
+  Tensor& operator()(Tensor& self, const Tensor& end, const Scalar& weight) const {
+    const bool fast = plain(row_, self) && plain(row_, end) && end.scalar_type() == self.scalar_type() &&
+                      end.device() == self.device() && follows(self, end) && safe_in_place(self, end) &&
+                      number_for(self, weight) && takes_number(row_, self.scalar_type(), weight);
+    if (!fast) {
+      general(self, end, weight);
+      return self;
+    }
+    record(self, false, self.scalar_type(), [&](Recording& r) {
+      r.input(self.unsafeGetTensorImpl());
+      r.input(end.unsafeGetTensorImpl());
+      r.scalar(weight);
+    });
+    return self;
+  }
+};
+
 struct TernaryScalarInPlace final : Kernel {
   using Kernel::Kernel;
   Tensor& operator()(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value) const {
@@ -326,6 +345,7 @@ std::optional<torch::CppFunction> unboxed_map_kernel(const OpVariant& variant) {
     if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "alpha")
       return make<BinaryAlphaInPlace>(variant);
     if (types == "TS") return make<BinaryScalarInPlace>(variant);
+    if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "weight") return make<LerpInPlace>(variant);
     if (types == "TTTS") return make<TernaryScalarInPlace>(variant);
   }
   return std::nullopt;
