@@ -9,11 +9,11 @@ from __future__ import annotations
 from adaptive_eager.compiler.loop_ir import Kernel
 
 _WEIGHTS = {
-    "exp": 24, "exp2": 24, "expm1": 32, "sigmoid": 24, "silu": 28, "log": 32, "log2": 32, "log10": 32, "log1p": 36,
-    "tanh": 52, "sinh": 52, "cosh": 52, "erf": 60, "erfc": 80, "gelu": 68, "gelu_backward": 88, "sin": 44, "cos": 44,
-    "tan": 60, "asin": 44, "acos": 44, "atan": 44, "atan2": 68, "pow": 96, "lgamma": 160, "mish": 88,
-    "mish_backward": 120, "softplus": 56, "elu": 32, "logaddexp": 80, "xlogy": 36, "logit": 40, "asinh": 80,
-    "acosh": 80, "atanh": 80, "remainder": 24, "fmod": 24, "floor_divide": 24, "div": 2, "sqrt": 3,
+    "exp": 16, "exp2": 16, "expm1": 60, "sigmoid": 24, "silu": 24, "log": 42, "log2": 44, "log10": 44, "log1p": 46,
+    "tanh": 32, "sinh": 100, "cosh": 96, "erf": 38, "erfc": 180, "gelu": 40, "gelu_backward": 60, "sin": 44, "cos": 48,
+    "tan": 72, "asin": 40, "acos": 46, "atan": 54, "atan2": 84, "pow": 160, "lgamma": 340, "mish": 130,
+    "mish_backward": 150, "softplus": 92, "elu": 64, "logaddexp": 90, "xlogy": 43, "logit": 47, "asinh": 145,
+    "acosh": 120, "atanh": 75, "remainder": 52, "fmod": 48, "floor_divide": 76, "div": 2, "sqrt": 4,
 }  # fmt: skip
 
 
