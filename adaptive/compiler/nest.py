@@ -80,8 +80,8 @@ class Nest:
         outer_dims: Sequence[int] = (),
         one_point: bool = False,
     ):
-        """`outer_dims` are fixed for the whole nest: their offsets are in the ENTRY pointers. A nest of `one_point` has no
-        loops at all: its operations are in ENTRY, and it is written by `store_point`."""
+        """`outer_dims` are fixed for the whole nest: their offsets are in the ENTRY pointers. A nest of `one_point` has
+        no loops at all: its operations are in ENTRY, and it is written by `store_point`."""
         self.b = builder
         self.accesses = accesses
         self.loads = sorted(loads)
