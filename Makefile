@@ -41,7 +41,7 @@ demo: install
 test: lint types
 	$(BIN)/python -m pytest tests/native
 	$(BIN)/python -m pytest tests --ignore=tests/native -m 'not slow'
-	$(BIN)/python -m pytest tests --ignore=tests/native --ignore=tests/device/test_opinfo.py -m slow
+	$(BIN)/python -m pytest tests --ignore=tests/native --ignore=tests/device/test_opinfo.py -m 'slow and not fuzz'
 	@$(MAKE) --no-print-directory lines
 
 quick: lint types

@@ -46,10 +46,7 @@ class InnerChunk(Chunk):
         if reduction.is_arg:
             parts.append(self._index(reduction.types[1]))
         # Lanes past the row's end count as nothing.
-        parts = [
-            b.select(self.nest.real_lanes(f"i{bits_of(x.ty)}"), x, identity)
-            for x, identity in zip(parts, reduction.identity(b), strict=True)
-        ]
+        parts = [self.nest.only_real(x, identity) for x, identity in zip(parts, reduction.identity(b), strict=True)]
         old = [Val(f"%a{r}.{p}.0", ty, BODY) for p, ty in enumerate(reduction.types)]
         new = reduction.accumulate(b, old, parts)
         return [

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adaptive_eager.compiler import conversion
-from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, Val, literal
+from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, Val, bits_of, literal
 from adaptive_eager.compiler.loop_ir import BROADCAST, ITEMSIZE, UNIT, Access
 
 #: 1 in memory form: padding that no operation objects to.
@@ -92,6 +92,7 @@ class Nest:
         self.vector_dim = vector_dim
         self.one_point = one_point
         self._masks: dict[str, Val] = {}
+        self._real_bits: dict[str, Val] = {}
         self._loaded: dict[int, Val] = {}
 
     # -- how accesses move ------------------------------------------------------------------------------------------
@@ -175,6 +176,26 @@ class Nest:
             mask = b.put(BODY, f"icmp ult {b.vector(ty)} {b.lane_numbers(ty).ref}, {limit.ref}")
             found = self._masks[ty] = Val(mask, "i1", BODY)
         return found
+
+    def only_real(self, value: Val, otherwise: Val) -> Val:
+        """`value` in the block's lanes inside the row, the constant `otherwise` beyond.
+
+        Bits are masked by integers that are made once a segment: a comparison and a blend in every block would be the
+        dearest part of a sum.
+        """
+        b, ty = self.b, f"i{bits_of(value.ty)}"
+        found = self._real_bits.get(ty)
+        if found is None:
+            count = b.put(SEGMENT, f"trunc i64 %valid to {ty}" if ty != "i64" else "add i64 %valid, 0")
+            limit = b.splat(count, ty, SEGMENT)
+            inside = b.put(SEGMENT, f"icmp ult {b.vector(ty)} {b.lane_numbers(ty).ref}, {limit.ref}")
+            mask = b.put(SEGMENT, f"sext <{b.lanes} x i1> {inside} to {b.vector(ty)}")
+            found = self._real_bits[ty] = Val(mask, ty, SEGMENT)
+        bits = b.and_(b.as_bits(value) if value.ty != ty else value, found)
+        if otherwise != b.const(value.ty, 0):
+            beyond = b.and_(b.as_bits(otherwise) if otherwise.ty != ty else otherwise, b.not_(found))
+            bits = b.or_(bits, beyond)
+        return bits if value.ty == ty else b.convert("bitcast", bits, value.ty)
 
     # -- text of the loops ------------------------------------------------------------------------------------------
 

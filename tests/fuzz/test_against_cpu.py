@@ -102,6 +102,7 @@ def exact_values(call, index):
     half = next((t.dtype for t in call.operands.values() if t.dtype in (torch.float16, torch.bfloat16)), torch.float64)
     # An alpha is rounded to the half type first.
     source = re.sub(r"alpha=([^)]+)", lambda m: f"alpha={torch.tensor(eval(m[1]), dtype=half).item()}", call.source)
+    source = re.sub(r"dtype=torch\.b?float16", "dtype=torch.float64", source)
     _, values, error = run(calls.Call(source, wide, call.written), "cpu")
     return None if error else values[index]
 
