@@ -24,9 +24,14 @@ def moved(t, device):
     return storage.as_strided(t.size(), t.stride(), t.storage_offset())
 
 
+def dtypes_cast(call):
+    """Dtypes of the operands that are cast to a common one: all but a condition."""
+    return {o.dtype for name, o in call.operands.items() if name != "c" or o.dtype != torch.bool}
+
+
 def strides_of(t, call):
     """Those that mean something. Operands of other dtypes are copied by the CPU first, which changes their strides."""
-    if t.numel() == 0 or len({o.dtype for name, o in call.operands.items() if name != "c"}) > 1:
+    if t.numel() == 0 or len(dtypes_cast(call)) > 1:
         return None
     return [k for n, k in zip(t.shape, t.stride(), strict=True) if n > 1]
 
