@@ -31,7 +31,8 @@ def dtypes_cast(call):
 
 def strides_of(t, call):
     """Those that mean something. Operands of other dtypes are copied by the CPU first, which changes their strides."""
-    if t.numel() == 0 or len(dtypes_cast(call)) > 1:
+    dtypes = dtypes_cast(call)
+    if t.numel() == 0 or len(dtypes) > 1 or t.dtype not in (dtypes | {torch.bool}):
         return None
     return [k for n, k in zip(t.shape, t.stride(), strict=True) if n > 1]
 
