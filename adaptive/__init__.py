@@ -111,8 +111,9 @@ def _autoload() -> None:
     try:
         _backend()
     except Exception as error:  # whatever it is, torch must come up
-        # Of no source line: the one line says it all.
-        warnings.warn_explicit(f"the neuron device is not available: {error}", RuntimeWarning, __name__, 0)
+        # Of no source line: the one line says it all. Not even a program that makes errors of warnings loses torch.
+        with contextlib.suppress(RuntimeWarning):
+            warnings.warn_explicit(f"the neuron device is not available: {error}", RuntimeWarning, __name__, 0)
 
 
 # Imported by torch (autoload) or by hand: either way the device is registered, once.

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from adaptive_eager import sharing
 from adaptive_eager.native import _C
 
 #: What torch's checkpointing looks at before it saves the device's random state.
@@ -313,6 +314,7 @@ def install() -> None:
     torch.utils.generate_methods_for_privateuse1_backend()
     _print_from_host()
     _offer_gloo()
+    sharing.install()
     module.__dict__["default_generators"] = default_generators = tuple(
         _C.default_generator(index) for index in range(device_count())
     )

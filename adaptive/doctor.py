@@ -95,6 +95,9 @@ def _device() -> Iterator[Finding]:
     import adaptive_eager
 
     name = torch._C._get_privateuse1_backend_name()
+    if name == "privateuseone":
+        yield Finding("device", "not registered: see the runtime above, or TORCH_DEVICE_BACKEND_AUTOLOAD", good=False)
+        return
     if name != "neuron":
         yield Finding("device", f"torch's device slot is taken by {name!r}, so neuron stepped aside", good=False)
         return

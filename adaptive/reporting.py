@@ -26,6 +26,7 @@ CAUSES = {
     "max_bytes": "the window was full: max_bytes",
     "generator": "the random generator's state was read or set",
     "resize": "a storage was resized",
+    "memory": "memory was short",
     "other_device": "another device needed the results",
     "collective": "a collective operation among processes",
     "first_use": "a host op's first use with these dtypes runs at its call, where it can refuse them",

@@ -52,7 +52,10 @@ def find_library(choice: str = "auto") -> str:
 def cure(path: str) -> str:
     if path == str(SOFTWARE_LIBRARY):
         return "build it by installing the project again (pip install -e .)"
-    return 'install the Neuron Runtime (aws-neuronx-runtime-lib), or choose the software device (runtime "software")'
+    return (
+        "install the Neuron Runtime (aws-neuronx-runtime-lib), or choose the software device "
+        "(ADAPTIVE_EAGER_RUNTIME=software)"
+    )
 
 
 def open_library(path: str) -> Any:

@@ -73,7 +73,6 @@ at::Generator make_generator(int device) {
 
 at::Generator host_generator(const std::optional<at::Generator>& generator, int device) {
   const at::Generator& g = generator && generator->defined() ? *generator : default_generator(device);
-  if (g.device().type() == c10::DeviceType::CPU) return g;
   TORCH_CHECK(g.device().type() == kNeuron, "Expected a 'neuron' device type for generator but found '",
               g.device().type(), "'");
   return static_cast<NeuronGenerator*>(g.unsafeGetGeneratorImpl())->host;

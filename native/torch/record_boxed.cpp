@@ -343,11 +343,14 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   for (size_t i = stack->size() - n; i < stack->size(); ++i) {
     const IValue& v = (*stack)[i];
     const bool list = v.isOptionalTensorList();
-    for_each_tensor(v, [&](const at::Tensor& t) { devices.see(t, !list); });
+    // Index tensors on the host are allowed, as on other devices: such an op runs at once.
+    const bool indices = list && row.is(kHostIndices);
+    for_each_tensor(v, [&](const at::Tensor& t) {
+      if (!indices || !t.device().is_cpu()) devices.see(t, !list);
+    });
     complex |= complex_number(v);
   }
-  // Index tensors on the host are allowed, as on other devices: such an op runs at once.
-  if (!row.is(kHostIndices)) devices.check();
+  devices.check();
   if (!devices.recordable() || complex || (compiled_kind && !devices.compiled())) {
     return run_fallback(variant.handle, stack);
   }

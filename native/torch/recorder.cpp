@@ -302,9 +302,21 @@ void Recorder::clear_plans() {
 
 namespace {
 
+// Memory for a new tensor. What the pending window holds and nobody else does is given back before memory is said to be
+// out.
+c10::DataPtr memory(size_t bytes, int device) {
+  try {
+    return allocate(bytes, device);
+  } catch (const c10::OutOfMemoryError&) {
+    if (recorder(device).idle()) throw;
+  }
+  recorder(device).flush(FlushCause::kMemory);
+  return allocate(bytes, device);
+}
+
 at::Tensor tensor_over(size_t bytes, c10::ScalarType dtype, int device) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
-                                                       allocate(bytes, device), allocator(), true);
+                                                       memory(bytes, device), allocator(), true);
   return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
                                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                   c10::scalarTypeToTypeMeta(dtype));

@@ -1,3 +1,4 @@
+#include <ATen/ExpandUtils.h>
 // Making, viewing, resizing and copying tensors.
 
 #include <ATen/EmptyTensor.h>
@@ -159,6 +160,10 @@ bool mapped(const Tensor& t) {
 Tensor& copy(Tensor& self, const Tensor& source, bool) {
   if (self.is_same(source)) return self;
   TORCH_CHECK(self.defined() && source.defined(), "copy_: self and src must be defined tensors");
+  if (!at::is_expandable_to(source.sizes(), self.sizes())) {
+    TORCH_CHECK(false, "output with shape ", self.sizes(), " doesn't match the broadcast shape ",
+                c10::IntArrayRef(at::infer_size(self.sizes(), source.sizes())));
+  }
   at::assert_no_internal_overlap(self);
   const Tensor src = source.sizes() == self.sizes() ? source : source.expand_as(self);
   if (is_neuron(self) && is_neuron(src) && self.device() == src.device() && mapped(self) && mapped(src)) {

@@ -118,3 +118,12 @@ def test_no_cache_directory():
         ADAPTIVE_EAGER_CACHE_DIR="/proc/nowhere/cache",
     )
     assert (done.returncode, done.stdout.strip()) == (0, "6.0"), done.stderr
+
+
+@pytest.mark.slow
+def test_torch_comes_up_where_warnings_are_errors():
+    out = output_of(
+        "import warnings; warnings.simplefilter('error'); import torch; print(hasattr(torch, 'neuron'))",
+        ADAPTIVE_EAGER_RUNTIME="/nonexistent",
+    )
+    assert out == "False"

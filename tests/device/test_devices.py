@@ -169,3 +169,31 @@ def test_properties():
             ask(7)
         with pytest.raises(ValueError, match="neuron"):
             ask("cpu")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "a[i1]",
+        "a.__setitem__(i1, 5.0)",
+        "a.index_put_((i0,), torch.ones(1, device='neuron:1'))",
+        "a.index_put_((i0,), torch.ones(1))",
+        "torch.bernoulli(a, generator=torch.Generator())",
+        "torch.randn(3, device='neuron', generator=torch.Generator())",
+    ],
+)
+def test_devices_are_not_mixed_in_indexing_and_drawing(use):
+    line = output_of(
+        f"""
+        import torch
+        a = torch.ones(3, device="neuron:0")
+        i0, i1 = (torch.tensor([0], device=f"neuron:{{k}}") for k in (0, 1))
+        try:
+            print("accepted:", {use})
+        except RuntimeError as error:
+            print(str(error).splitlines()[0])
+        assert a[torch.tensor([0, 2])].tolist() == [1, 1]  # indices on the host are fine
+        """,
+        ADAPTIVE_EAGER_DEVICES=2,
+    )
+    assert "at least two devices" in line or "Expected a 'neuron' device type for generator" in line

@@ -272,3 +272,13 @@ def test_the_users_own_exception_is_not_touched():
         raise KeyError("mine")
     assert x.tolist() == [2, 2, 2]
     assert sys.exc_info() == (None, None, None)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2,), (3, 1)])
+def test_a_copy_that_does_not_fit_is_refused_in_the_words_of_the_cpu(shape):
+    said = []
+    for device in ("cpu", "neuron"):
+        with pytest.raises(RuntimeError) as error:
+            torch.ones(3, device=device).copy_(torch.ones(shape, device=device))
+        said.append(str(error.value).splitlines()[0])
+    assert said[0] == said[1]

@@ -123,6 +123,25 @@ if __name__ == "__main__":
 """
 
 
+ON_THE_DEVICE = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    data = TensorDataset(torch.arange(4.0, device="neuron"), torch.ones(4, 2, device="neuron").bfloat16())
+    for x, y in DataLoader(data, 2, num_workers=1, multiprocessing_context="START_METHOD"):
+        print(x.device, x.tolist(), y.dtype, y.sum().item())
+"""
+
+
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_data_loader_workers_send_device_tensors(start_method, tmp_path):
+    script = tmp_path / "loader.py"
+    script.write_text(ON_THE_DEVICE.replace("START_METHOD", start_method))
+    out = output_of(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')", timeout=60)
+    assert out.splitlines() == ["neuron:0 [0.0, 1.0] torch.bfloat16 4.0", "neuron:0 [2.0, 3.0] torch.bfloat16 4.0"]
+
+
 @pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_data_loader_workers(start_method, tmp_path):
     script = tmp_path / "loader.py"

@@ -231,3 +231,19 @@ def test_out_of_memory_in_a_pending_op_is_raised_and_survived():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["out of memory", str(float(8 << 20))]
+
+
+@pytest.mark.slow
+def test_what_only_the_window_holds_is_given_back_before_memory_is_out():
+    """A loop whose values replace each other needs room for two of them, however much is pending."""
+    out = output_of(
+        """
+        import torch
+        x = torch.ones(1 << 20, device="neuron")
+        for _ in range(300):
+            x = x + 1
+        print(x[0].item())
+        """,
+        ADAPTIVE_EAGER_DEVICE_MEMORY="16M",
+    )
+    assert out == "301.0"
