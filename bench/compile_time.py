@@ -6,7 +6,9 @@ them again; its figure is the median over the kernels. As a program of its own i
 
 from __future__ import annotations
 
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -95,6 +97,9 @@ class Compiler:
 
 def main(rounds: int = 9) -> None:
     """Every kernel of the demo by stage, cheapest first."""
+    cache = tempfile.TemporaryDirectory(prefix="adaptive-eager-bench-")
+    os.environ["ADAPTIVE_EAGER_CACHE_DIR"] = os.path.join(cache.name, "cache")  # read when torch is imported, below
+
     from adaptive_eager.compiler.codegen import emit_ir
 
     kernels, target = demo_kernels("neuron")
