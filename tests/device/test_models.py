@@ -1,4 +1,4 @@
-"""Models of the transformers library, tiny and with random weights: they train and generate as on the CPU."""
+"""Models of the transformers library, tiny and with random weights, train and generate as on the CPU; the demo's too."""
 
 import copy
 
@@ -7,6 +7,7 @@ import torch
 from device_harness import assert_same_bits
 
 import adaptive_eager as ae
+from adaptive_eager.gpt import Corpus, Shape, Training
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -186,3 +187,15 @@ def test_half_precision_model(dtype):
     actual = model.to("neuron")(**{key: value.to("neuron") for key, value in inputs.items()}).logits
     assert actual.dtype == dtype
     torch.testing.assert_close(actual.cpu(), expected, rtol=3e-2, atol=3e-2)
+
+
+def test_the_demo_trains_to_the_same_bits_in_every_mode():
+    corpus, results = Corpus(), {}
+    for mode in ("stepwise", "per_op", "adaptive"):
+        with getattr(ae, mode)():
+            training = Training("neuron", Shape(layers=2, width=64, heads=2, context=32, batch=8), corpus)
+            losses = [training.step().item() for _ in range(6)]
+            results[mode] = losses, [p.detach().cpu() for p in training.model.parameters()]
+    for mode in ("per_op", "adaptive"):
+        assert results[mode][0] == results["stepwise"][0]
+        assert all(a.equal(b) for a, b in zip(results[mode][1], results["stepwise"][1], strict=True))
