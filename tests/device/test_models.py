@@ -1,4 +1,4 @@
-"""Models of the transformers library, tiny and with random weights, train and generate as on the CPU; the demo's too."""
+"""Tiny models of the transformers library, with random weights, train and generate as on the CPU; the demo's too."""
 
 import copy
 
