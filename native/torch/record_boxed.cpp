@@ -346,7 +346,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     // Index tensors on the host are allowed, as on other devices: such an op runs at once.
     const bool indices = list && row.is(kHostIndices);
     for_each_tensor(v, [&](const at::Tensor& t) {
-      if (!indices || !t.device().is_cpu()) devices.see(t, !list);
+      if (!indices || !t.defined() || !t.device().is_cpu()) devices.see(t, !list);
     });
     complex |= complex_number(v);
   }
