@@ -340,8 +340,8 @@ void resize_storage(c10::StorageImpl* storage, size_t bytes) {
   const int device = storage->device().index();
   Recorder& r = recorder(device);
   if (r.pending(storage)) r.flush(FlushCause::kResize);
+  c10::DataPtr fresh = memory(bytes, device);
   GilFreeLock execution(r.execution_mutex());
-  c10::DataPtr fresh = allocate(bytes, device);
   const size_t common = std::min(bytes, storage->nbytes());
   if (common) std::memcpy(fresh.mutable_get(), storage->data(), common);
   storage->set_data_ptr_noswap(std::move(fresh));
