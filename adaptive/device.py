@@ -300,7 +300,7 @@ def _offer_gloo() -> None:
         Backend.default_device_backend_map.setdefault("neuron", "gloo")
 
 
-_PRIVATE = ("install", "_C", "torch", "sys", "types", "dataclass", "Any", "annotations")
+_PRIVATE = ("install", "_C", "sharing", "torch", "sys", "types", "dataclass", "Any", "annotations")
 
 
 def install() -> None:
