@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from adaptive_eager.cache.key import KeyMaker
 from adaptive_eager.cache.store import KernelStore
+from adaptive_eager.compiler import vecmath
 from adaptive_eager.compiler.codegen import compile_kernel
 from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Kernel
@@ -60,10 +61,7 @@ class KernelService:
     counters: KernelCounters = field(default_factory=KernelCounters)
 
     def __post_init__(self) -> None:
-        import torch
-
-        libraries = Path(torch.__file__).parent / "lib"
-        self._linker = Linker([str(libraries / "libtorch_cpu.so")], self.target)
+        self._linker = Linker([vecmath.library()], self.target)
         self._serial = 0
         self._lock = threading.RLock()
         self._loaded: dict[str, LoadedKernel] = {}

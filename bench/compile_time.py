@@ -72,14 +72,11 @@ class Compiler:
     """Compiles kernels as the service does, and times the stages."""
 
     def __init__(self, target: Target) -> None:
-        from pathlib import Path
-
-        import torch
-
+        from adaptive_eager.compiler import vecmath
         from adaptive_eager.compiler.linker import Linker
 
         self._target = target
-        self._linker = Linker([str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")], target)
+        self._linker = Linker([vecmath.library()], target)
 
     def compile(self, kernel: Kernel) -> Stages:
         from adaptive_eager.compiler.codegen import emit_ir, emit_object

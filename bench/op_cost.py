@@ -8,15 +8,14 @@ that are named need not be in the table: what is not there counts one.
 from __future__ import annotations
 
 import ctypes
-import os
 import statistics
 import sys
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from adaptive_eager import cost
+from adaptive_eager.compiler import vecmath
 from adaptive_eager.compiler.codegen import compile_kernel
 from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
@@ -105,7 +104,7 @@ class OpTimer:
 
 def measure(ops: list[str]) -> dict[str, float]:
     """Weight of each op, from the median over rounds of its ratio to the addition of the same round."""
-    linker = Linker([os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")])
+    linker = Linker([vecmath.library()])
     unit, timers = OpTimer("add", linker), [OpTimer(op, linker) for op in ops]
     weights: dict[str, list[float]] = {op: [] for op in ops}
     for _ in range(ROUNDS):

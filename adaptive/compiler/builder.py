@@ -136,7 +136,7 @@ class Builder:
         return self.binary("fdiv", a, b)
 
     def fma(self, a: Val, b: Val, c: Val) -> Val:
-        """a * b + c rounded once. Only inside a function's approximation: never for two ops of a program."""
+        """a * b + c rounded once. Only within one op, never for two ops of a program."""
         return self.intrinsic("fma", a, b, c)
 
     def fneg(self, a: Val) -> Val:

@@ -91,7 +91,7 @@ class Nest:
         self.outer_dims = list(outer_dims)
         self.vector_dim = vector_dim
         self.one_point = one_point
-        self._masks: dict[str, Val] = {}
+        self._mask: Val | None = None
         self._real_bits: dict[str, Val] = {}
         self._loaded: dict[int, Val] = {}
 
@@ -165,17 +165,19 @@ class Nest:
         element = b.put(ENTRY, f"extractelement {b.vector(ty)} {value.ref}, i32 0")
         b.line(ENTRY, f"store {ty} {element}, ptr %p{access}, align 1")
 
-    def real_lanes(self, ty: str = "i32") -> Val:
-        """Mask of the block's lanes inside the row, compared in an integer type of the masked values' width."""
-        found = self._masks.get(ty)
-        if found is None:
-            b = self.b
-            count = b.put(SEGMENT, f"trunc i64 %valid to {ty}" if ty != "i64" else "add i64 %valid, 0")
-            limit = b.splat(count, ty, SEGMENT)
+    def _inside(self, ty: str, level: int) -> Val:
+        """Mask of the block's lanes inside the row, compared in an integer type."""
+        b = self.b
+        count = b.put(SEGMENT, f"trunc i64 %valid to {ty}" if ty != "i64" else "add i64 %valid, 0")
+        limit = b.splat(count, ty, SEGMENT)
+        return Val(b.put(level, f"icmp ult {b.vector(ty)} {b.lane_numbers(ty).ref}, {limit.ref}"), "i1", level)
+
+    def real_lanes(self) -> Val:
+        """Mask of the block's lanes inside the row."""
+        if self._mask is None:
             # Compared in the body: a mask that lives across blocks would be widened to another shape and back.
-            mask = b.put(BODY, f"icmp ult {b.vector(ty)} {b.lane_numbers(ty).ref}, {limit.ref}")
-            found = self._masks[ty] = Val(mask, "i1", BODY)
-        return found
+            self._mask = self._inside("i32", BODY)
+        return self._mask
 
     def only_real(self, value: Val, otherwise: Val) -> Val:
         """`value` in the block's lanes inside the row, the constant `otherwise` beyond.
@@ -184,18 +186,16 @@ class Nest:
         dearest part of a sum.
         """
         b, ty = self.b, f"i{bits_of(value.ty)}"
-        found = self._real_bits.get(ty)
-        if found is None:
-            count = b.put(SEGMENT, f"trunc i64 %valid to {ty}" if ty != "i64" else "add i64 %valid, 0")
-            limit = b.splat(count, ty, SEGMENT)
-            inside = b.put(SEGMENT, f"icmp ult {b.vector(ty)} {b.lane_numbers(ty).ref}, {limit.ref}")
-            mask = b.put(SEGMENT, f"sext <{b.lanes} x i1> {inside} to {b.vector(ty)}")
-            found = self._real_bits[ty] = Val(mask, ty, SEGMENT)
-        bits = b.and_(b.as_bits(value) if value.ty != ty else value, found)
+        if ty not in self._real_bits:
+            self._real_bits[ty] = b.convert("sext", self._inside(ty, SEGMENT), ty)
+        real = self._real_bits[ty]
+        bits = b.and_(self._bits(value), real)
         if otherwise != b.const(value.ty, 0):
-            beyond = b.and_(b.as_bits(otherwise) if otherwise.ty != ty else otherwise, b.not_(found))
-            bits = b.or_(bits, beyond)
+            bits = b.or_(bits, b.and_(self._bits(otherwise), b.not_(real)))
         return bits if value.ty == ty else b.convert("bitcast", bits, value.ty)
+
+    def _bits(self, value: Val) -> Val:
+        return value if value.ty.startswith("i") else self.b.as_bits(value)
 
     # -- text of the loops ------------------------------------------------------------------------------------------
 

@@ -109,6 +109,15 @@ class Kernel {
   }
   ScalarType result_dtype(ScalarType compute) const { return row_.is(kBoolResult) ? ScalarType::Bool : compute; }
 
+  // In-place ops of tensors and a number: every tensor is laid out and typed like `self`.
+  bool like_self(const Tensor& self, const Tensor& t) const {
+    return plain(row_, t) && t.scalar_type() == self.scalar_type() && t.device() == self.device() && follows(self, t) &&
+           safe_in_place(self, t);
+  }
+  bool number_ok(const Tensor& self, const Scalar& number) const {
+    return number_for(self, number) && takes_number(row_, self.scalar_type(), number);
+  }
+
   // Records `out = op(inputs...)`; each input is put in by a callable, in schema order.
   template <typename Inputs>
   void record(const Tensor& out, bool fresh, ScalarType compute, const Inputs& inputs) const {
@@ -161,7 +170,7 @@ struct BinaryBase : Kernel {
   bool operands_ok(const Tensor& self, const Tensor& other, const Scalar* alpha) const {
     if (row_.is(kNoBool) && other.scalar_type() == ScalarType::Bool) return false;
     if constexpr (kAlpha) {
-      return number_for(self, *alpha) && !alpha->isBoolean() && takes_number(row_, self.scalar_type(), *alpha);
+      return number_ok(self, *alpha);
     }
     return true;
   }
@@ -246,9 +255,8 @@ struct BinaryAlphaInPlace final : BinaryBase<true> {
 struct BinaryScalar final : Kernel {
   using Kernel::Kernel;
   Tensor operator()(const Tensor& self, const Scalar& other) const {
-    if (!plain(row_, self) || !dense(self) || !number_for(self, other)) return general(self, other);
+    if (!plain(row_, self) || !dense(self) || !number_ok(self, other)) return general(self, other);
     const ScalarType dtype = self.scalar_type();
-    if (!takes_number(row_, dtype, other)) return general(self, other);
     Tensor out = like(self, result_dtype(dtype));
     record(out, true, dtype, [&](Recording& r) {
       r.input(self.unsafeGetTensorImpl());
@@ -261,8 +269,7 @@ struct BinaryScalar final : Kernel {
 struct BinaryScalarInPlace final : Kernel {
   using Kernel::Kernel;
   Tensor& operator()(Tensor& self, const Scalar& other) const {
-    if (!plain(row_, self) || !dense(self) || !number_for(self, other) || row_.is(kBoolResult) ||
-        !takes_number(row_, self.scalar_type(), other)) {
+    if (!plain(row_, self) || !dense(self) || !number_ok(self, other) || row_.is(kBoolResult)) {
       general(self, other);
       return self;
     }
@@ -278,10 +285,7 @@ struct BinaryScalarInPlace final : Kernel {
 struct LerpInPlace final : Kernel {
   using Kernel::Kernel;
   Tensor& operator()(Tensor& self, const Tensor& end, const Scalar& weight) const {
-    const bool fast = plain(row_, self) && plain(row_, end) && end.scalar_type() == self.scalar_type() &&
-                      end.device() == self.device() && follows(self, end) && safe_in_place(self, end) &&
-                      number_for(self, weight) && takes_number(row_, self.scalar_type(), weight);
-    if (!fast) {
+    if (!plain(row_, self) || !like_self(self, end) || !number_ok(self, weight)) {
       general(self, end, weight);
       return self;
     }
@@ -297,12 +301,7 @@ struct LerpInPlace final : Kernel {
 struct TernaryScalarInPlace final : Kernel {
   using Kernel::Kernel;
   Tensor& operator()(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value) const {
-    const bool fast = plain(row_, self) && plain(row_, a) && plain(row_, b) && a.scalar_type() == self.scalar_type() &&
-                      b.scalar_type() == self.scalar_type() && a.device() == self.device() &&
-                      b.device() == self.device() && follows(self, a) && follows(self, b) && safe_in_place(self, a) &&
-                      safe_in_place(self, b) && number_for(self, value) &&
-                      takes_number(row_, self.scalar_type(), value);
-    if (!fast) {
+    if (!plain(row_, self) || !like_self(self, a) || !like_self(self, b) || !number_ok(self, value)) {
       general(self, a, b, value);
       return self;
     }

@@ -50,7 +50,6 @@ BlockDraws::BlockDraws(at::CPUGeneratorImpl& generator)
 
 BlockDraws::~BlockDraws() {
   data_.left_ = static_cast<int>(left_ + 1);
-  data_.next_ = static_cast<uint32_t>(left_ == 0 && data_.next_ == 0 ? 0 : kSize - left_);
   engine_.set_data(data_);
   generator_.set_engine(engine_);
 }
@@ -59,9 +58,9 @@ void BlockDraws::next(uint32_t* out, int64_t n) {
   while (n > 0) {
     if (left_ == 0) renew();
     const int64_t piece = std::min(n, left_);
-    const uint32_t* from = data_.state_.data() + kSize - left_;
+    const uint32_t* from = data_.state_.data() + data_.next_;
     for (int64_t i = 0; i < piece; ++i) out[i] = tempered(from[i]);
-    data_.next_ = 1;  // no longer as seeded
+    data_.next_ += static_cast<uint32_t>(piece);
     left_ -= piece;
     out += piece;
     n -= piece;
@@ -74,6 +73,7 @@ void BlockDraws::renew() {
   for (int i = 0; i < kSize - kMiddle; ++i) s[i] = twisted(s[i], s[i + 1], s[i + kMiddle]);
   for (int i = kSize - kMiddle; i < kSize - 1; ++i) s[i] = twisted(s[i], s[i + 1], s[i + kMiddle - kSize]);
   s[kSize - 1] = twisted(s[kSize - 1], s[0], s[kMiddle - 1]);
+  data_.next_ = 0;
   left_ = kSize;
 }
 

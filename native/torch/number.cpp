@@ -27,60 +27,42 @@ bool holds(const Scalar& s) {
   return !c10::overflows<T>(s.toLong());
 }
 
-bool holds(ScalarType dtype, const Scalar& s) {
+// f(a value of the dtype's C++ type); true for dtypes that hold every number.
+template <typename F>
+bool in_type(ScalarType dtype, const F& f) {
   switch (dtype) {
     case ScalarType::Byte:
-      return holds<uint8_t>(s);
+      return f(uint8_t{});
     case ScalarType::Char:
-      return holds<int8_t>(s);
+      return f(int8_t{});
     case ScalarType::Short:
-      return holds<int16_t>(s);
+      return f(int16_t{});
     case ScalarType::Int:
-      return holds<int32_t>(s);
+      return f(int32_t{});
     case ScalarType::Long:
-      return holds<int64_t>(s);
+      return f(int64_t{});
     case ScalarType::Half:
-      return holds<c10::Half>(s);
+      return f(c10::Half{});
     case ScalarType::BFloat16:
-      return holds<c10::BFloat16>(s);
+      return f(c10::BFloat16{});
     case ScalarType::Float:
-      return holds<float>(s);
+      return f(float{});
     default:
       return true;
   }
 }
 
+bool holds(ScalarType dtype, const Scalar& s) {
+  return in_type(dtype, [&](auto zero) { return holds<decltype(zero)>(s); });
+}
+
 }  // namespace
 
 void check_number(ScalarType dtype, const Scalar& number) {
-  switch (dtype) {
-    case ScalarType::Byte:
-      number.toByte();
-      break;
-    case ScalarType::Char:
-      number.toChar();
-      break;
-    case ScalarType::Short:
-      number.toShort();
-      break;
-    case ScalarType::Int:
-      number.toInt();
-      break;
-    case ScalarType::Long:
-      number.toLong();
-      break;
-    case ScalarType::Half:
-      number.toHalf();
-      break;
-    case ScalarType::BFloat16:
-      number.toBFloat16();
-      break;
-    case ScalarType::Float:
-      number.toFloat();
-      break;
-    default:
-      break;
-  }
+  in_type(dtype, [&](auto zero) {
+    number.to<decltype(zero)>();
+    return true;
+  });
 }
 
 void check_number(const OpRow& row, ScalarType compute, const Scalar& number) {

@@ -93,10 +93,6 @@ const Origin* make_origin(Known& k, std::unique_lock<ForkMutex>& lock, const Cal
   return stored;
 }
 
-}  // namespace
-
-void set_library_folders(std::vector<std::string> folders) { known().folders = std::move(folders); }
-
 // Each thread's own memory of call sites, so that a loop over user code takes no lock: the innermost frame is most
 // often the user's own line. Direct-mapped; code objects in `Known` live for ever, so an address names one for ever.
 struct Recent {
@@ -109,14 +105,14 @@ struct Recent {
   Entry& at(const CallSite& site) { return entries[CallSiteHasher()(site) % kEntries]; }
 };
 
+}  // namespace
+
+void set_library_folders(std::vector<std::string> folders) { known().folders = std::move(folders); }
+
 const Origin* current_origin() {
   if (!Py_IsInitialized()) return nullptr;
   thread_local Recent recent;
-  CallSite innermost;
-  walk_frames([&](const CallSite& s) {
-    innermost = s;
-    return true;
-  });
+  const CallSite innermost = walk_frames([](const CallSite&) { return true; });
   if (!innermost.code) return nullptr;
   Recent::Entry& entry = recent.at(innermost);
   if (entry.origin && CallSiteEqual()(entry.site, innermost)) return entry.origin;

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import os
 import struct
 from dataclasses import dataclass, field
 
 import torch
 
+from adaptive_eager.compiler import vecmath
 from adaptive_eager.compiler.codegen import CompiledKernel, compile_kernel
 from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
@@ -19,7 +19,7 @@ from adaptive_eager.compiler.target import Target, host_can_run, host_target, na
 # The tensors are small: threads would only wait for each other.
 torch.set_num_threads(1)
 
-TORCH_LIBRARY = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+TORCH_LIBRARY = vecmath.library()
 DTYPES = {
     "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
     "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,

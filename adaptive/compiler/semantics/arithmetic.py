@@ -36,7 +36,7 @@ def times(b: Builder, x: Val, y: Val, dtype: str) -> Val:
 def product_plus(b: Builder, x: Val, y: Val, z: Val, dtype: str) -> Val:
     """x * y + z, rounded once, as ATen's kernels of one op do it on processors that can."""
     if dtype in FLOATS and b.target.has_fma:
-        return b.intrinsic("fma", x, y, z)
+        return b.fma(x, y, z)
     return plus(b, times(b, x, y, dtype), z, dtype)
 
 
