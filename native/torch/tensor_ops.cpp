@@ -1,7 +1,7 @@
-#include <ATen/ExpandUtils.h>
 // Making, viewing, resizing and copying tensors.
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
@@ -160,12 +160,13 @@ bool mapped(const Tensor& t) {
 Tensor& copy(Tensor& self, const Tensor& source, bool) {
   if (self.is_same(source)) return self;
   TORCH_CHECK(self.defined() && source.defined(), "copy_: self and src must be defined tensors");
-  if (!at::is_expandable_to(source.sizes(), self.sizes())) {
+  const bool same_sizes = source.sizes() == self.sizes();
+  if (!same_sizes && !at::is_expandable_to(source.sizes(), self.sizes())) {
     TORCH_CHECK(false, "output with shape ", self.sizes(), " doesn't match the broadcast shape ",
                 c10::IntArrayRef(at::infer_size(self.sizes(), source.sizes())));
   }
   at::assert_no_internal_overlap(self);
-  const Tensor src = source.sizes() == self.sizes() ? source : source.expand_as(self);
+  const Tensor src = same_sizes ? source : source.expand_as(self);
   if (is_neuron(self) && is_neuron(src) && self.device() == src.device() && mapped(self) && mapped(src)) {
     at::assert_no_partial_overlap(self, src);
     const ScalarType dtype = self.scalar_type();
