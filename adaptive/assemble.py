@@ -11,7 +11,7 @@ from adaptive_eager.dataflow import Dataflow, Version
 from adaptive_eager.fusion import Group
 from adaptive_eager.layout import LoopDim, Moves, kept_dims, merge, walk_order
 from adaptive_eager.lowering import Lowering
-from adaptive_eager.trace import Node, Operand, Trace
+from adaptive_eager.trace import Node, Operand, Scalar, Trace
 
 
 @dataclass
@@ -23,8 +23,8 @@ class LaunchRecipe:
     iteration: int
     loop_dims: list[tuple[int, ...]]
     accesses: list[tuple[int, list[int]]]  # (window operand, its dim for each loop dim)
-    scalars: list[int]
-    nodes: list[int]  # trace node of each value
+    scalars: list[Scalar]
+    nodes: list[int]  # recorded op of each value
 
     def describe(self) -> dict[str, Any]:
         """As the extension takes it, and as it is stored: without the kernel."""
@@ -34,7 +34,7 @@ class LaunchRecipe:
             "iteration": self.iteration,
             "loop_dims": [list(d) for d in self.loop_dims],
             "accesses": [[operand, dims] for operand, dims in self.accesses],
-            "scalars": self.scalars,
+            "scalars": [list(scalar) for scalar in self.scalars],
             "nodes": self.nodes,
             "ops": len(set(self.nodes)),
             "cost": kernel_cost(self.kernel),
@@ -55,13 +55,13 @@ class Assembler:
     trace: Trace
     flow: Dataflow
     group: Group
+    loaded: set[tuple[int, int]]  # versions that some step reads from memory
     _slots: list[_Slot] = field(default_factory=list)
     _loads: dict[tuple[int, int, bool], int] = field(default_factory=dict)
     _values: dict[tuple[int, int], int] = field(default_factory=dict)  # (node, output) -> value
-    _scalars: list[int] = field(default_factory=list)
+    _scalars: list[Scalar] = field(default_factory=list)
 
     def run(self) -> LaunchRecipe:
-        members = {n.index for n in self.group.nodes()}
         lowering = Lowering()
         stores: list[Store] = []
         final_stores: list[Store] = []
@@ -76,9 +76,11 @@ class Assembler:
             for node in self.group.finals:
                 self._lower(node, lowering, final=True)
         for node in self.group.nodes():
+            if node.index in self.group.recomputed:
+                continue
             final = node.kind == "reduction" or node in self.group.finals
             for k in range(len(node.outputs)):
-                if self._must_store(self.flow.versions[node.index, k], members):
+                if self._must_store(self.flow.versions[node.index, k]):
                     access = self._access(node.outputs[k], final)
                     (final_stores if final else stores).append(Store(self._values[node.index, k], access))
         return self._recipe(lowering, stores, final_stores)
@@ -88,9 +90,9 @@ class Assembler:
     def _lower(self, node: Node, lowering: Lowering, final: bool) -> None:
         operands = [self._operand(node, k, lowering, final) for k in range(len(node.inputs))]
         scalars = []
-        for number in node.scalars:
+        for scalar in node.scalars:
             scalars.append(len(self._scalars))
-            self._scalars.append(number)
+            self._scalars.append(scalar)
         if node.kind == "reduction":
             lowering.begin_reduction(node, operands[0], scalars)
         else:
@@ -117,10 +119,9 @@ class Assembler:
         self._slots.append(_Slot(operand.operand, operand.geometry, final))
         return len(self._slots) - 1
 
-    def _must_store(self, version: Version, members: set[int]) -> bool:
-        if version.read_through_memory or version.visible(self.trace):
-            return True
-        return any(reader not in members and self.flow.needed[reader] for reader in version.readers)
+    def _must_store(self, version: Version) -> bool:
+        seen = version.read_through_memory or version.visible(self.trace)
+        return seen or (version.node, version.output) in self.loaded
 
     # -- loops -------------------------------------------------------------------------------------------------------
 
@@ -155,7 +156,8 @@ class Assembler:
             tuple(final_stores),
         )
         loop_dims = [loop.dims for loop in loops]
-        return LaunchRecipe(kernel, kind, self.group.iteration, loop_dims, sources, self._scalars, lowering.nodes)
+        recorded = [self.trace.nodes[n].recorded for n in lowering.nodes]
+        return LaunchRecipe(kernel, kind, self.group.iteration, loop_dims, sources, self._scalars, recorded)
 
     def _moves(self, slot: _Slot, space_rank: int) -> Moves:
         geometry = self.trace.geometries[slot.geometry]
@@ -167,6 +169,6 @@ class Assembler:
         return Moves(geometry, space_rank, kept_dims(reduction, self.trace.geometries[self.group.geometry]))
 
 
-def assemble(trace: Trace, flow: Dataflow, group: Group) -> LaunchRecipe:
-    """The kernel of a group, and its launch recipe."""
-    return Assembler(trace, flow, group).run()
+def assemble(trace: Trace, flow: Dataflow, group: Group, loaded: set[tuple[int, int]]) -> LaunchRecipe:
+    """The kernel of a group, and its launch recipe. `loaded`: (node, output) of what some step reads from memory."""
+    return Assembler(trace, flow, group, loaded).run()

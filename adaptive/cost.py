@@ -17,7 +17,12 @@ _WEIGHTS = {
 }  # fmt: skip
 
 
+def op_cost(op: str) -> int:
+    """Work of one op at one point, in quarters of a float32 addition with its loads and store."""
+    return _WEIGHTS.get(op, 0 if op in ("scalar", "constant") else 1)
+
+
 def kernel_cost(kernel: Kernel) -> int:
     """Work at one point of the kernel's loop nest, in quarters of a float32 addition."""
-    instructions = sum(_WEIGHTS.get(i.op, 0 if i.op == "scalar" else 1) for i in kernel.program)
+    instructions = sum(op_cost(i.op) for i in kernel.program)
     return max(1, instructions + len(kernel.stores))

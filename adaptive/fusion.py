@@ -29,8 +29,9 @@ class HostStep:
 class Group:
     """The ops of one kernel.
 
-    points      nodes computed at every point of the iteration space, in program order; with `reduces` among them
+    points      nodes computed at every point of the iteration space, in program order; reductions among them
     finals      nodes computed once a kept point, after the reduction
+    recomputed  nodes among the points that another group computes, too, and stores if need be
     geometry    geometry whose shape is the iteration space, and in whose order it is walked
     iteration   a window operand of that geometry
     """
@@ -39,6 +40,7 @@ class Group:
     iteration: int
     points: list[Node] = field(default_factory=list)
     finals: list[Node] = field(default_factory=list)
+    recomputed: set[int] = field(default_factory=set)
     order: ReductionOrder | None = None
     kept_shape: int = -1
     kept_layout: bytes = b""
@@ -49,6 +51,9 @@ class Group:
 
     def nodes(self) -> list[Node]:
         return self.points + self.finals
+
+    def computes(self, node: int) -> bool:
+        return any(n.index == node for n in self.nodes())
 
     @property
     def is_reduction(self) -> bool:
@@ -61,13 +66,23 @@ Step = HostStep | Group
 MAX_ACCESSES, MAX_SCALARS = 64, 128
 
 
+def walks_with(trace: Trace, node: Node, group: Group) -> bool:
+    """Whether a map walks the same points in the same order as a group."""
+    geometries = trace.geometries
+    out, base = geometries[node.outputs[0].geometry], geometries[group.geometry]
+    if out.shape != base.shape or out.layout != base.layout:
+        return False
+    return group.order is None or all(
+        can_follow(group.order, base, geometries[o.geometry]) for o in (*node.inputs, *node.outputs)
+    )
+
+
 class Fuser:
     """Builds the steps of one trace."""
 
-    def __init__(self, trace: Trace, flow: Dataflow, fuse: bool = True):
+    def __init__(self, trace: Trace, flow: Dataflow):
         self.trace = trace
         self.flow = flow
-        self.fuse = fuse
         self.steps: list[Step] = []
         self.position: dict[int, int] = {}  # node -> step
         self.role: dict[int, str] = {}  # node -> "point", "reduce", "final"
@@ -89,7 +104,7 @@ class Fuser:
         floor, partners, clashes = self._constraints(node)
         if node.random:
             floor = max(floor, self._last_random + 1)
-        at = self._join(node, floor, partners, clashes) if node.is_compiled and self.fuse else None
+        at = self._join(node, floor, partners, clashes) if node.is_compiled else None
         if at is None:
             at = len(self.steps)
             self.steps.append(self._new_group(node) if node.is_compiled else HostStep(node))
@@ -193,21 +208,12 @@ class Fuser:
             return self._fits_reduction(node, group, produced_here) and not any(
                 self.position[c] == at and self.role[c] == "point" for c in clashes
             )
-        if self._fits_points(node, group):
+        if walks_with(self.trace, node, group):
             # Values of the kept points are not known yet while the points are walked.
             return all(self.role[p] == "point" for p in here)
         if self._fits_finals(node, group):
             return bool(produced_here) and all(self.role[p] in ("reduce", "final") for p in here)
         return False
-
-    def _fits_points(self, node: Node, group: Group) -> bool:
-        geometries = self.trace.geometries
-        out, base = geometries[node.outputs[0].geometry], geometries[group.geometry]
-        if out.shape != base.shape or out.layout != base.layout:
-            return False
-        return group.order is None or all(
-            can_follow(group.order, base, geometries[o.geometry]) for o in (*node.inputs, *node.outputs)
-        )
 
     def _fits_finals(self, node: Node, group: Group) -> bool:
         if group.order is None:
@@ -253,7 +259,7 @@ class Fuser:
                 group.kept_shape, group.kept_layout = out.shape, out.layout
             group.points.append(node)
             self.role[node.index] = "reduce"
-        elif self._fits_points(node, group) or not (group.points or group.finals):
+        elif walks_with(self.trace, node, group) or not (group.points or group.finals):
             group.points.append(node)
             self.role[node.index] = "point"
         else:

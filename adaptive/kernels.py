@@ -30,7 +30,20 @@ GENERATOR_SOURCES = (
     _PACKAGE / "compiler",
     *(
         _PACKAGE / f"{name}.py"
-        for name in ("assemble", "cost", "dataflow", "fusion", "layout", "lowering", "planner", "trace")
+        for name in (
+            "assemble",
+            "cost",
+            "dataflow",
+            "expansion",
+            "fusion",
+            "layout",
+            "lowering",
+            "planner",
+            "rematerialisation",
+            "row_programs",
+            "strips",
+            "trace",
+        )
     ),
 )
 

@@ -28,10 +28,10 @@ class Lowering:
         self.epilogue: list[Instr] = []
         self.nodes: list[int] = []
         self._in_epilogue = False
+        self._same: dict[tuple[object, ...], int] = {}  # instruction -> value
         self._reduced: dict[int, int] = {}  # node -> value of its reduce instruction
         self._results: dict[int, int] = {}
         self._scalar_of: dict[int, list[int]] = {}  # node -> kernel scalars
-        self._scalars: dict[tuple[bool, int, str], int] = {}
 
     # -- instructions ------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,10 @@ class Lowering:
         dtype: str,
         attrs: tuple[int | str | bool, ...] = (),
     ) -> int:
-        value = len(self.nodes)
+        key = self._in_epilogue, op, args, compute, dtype, attrs
+        if key in self._same:
+            return self._same[key]
+        value = self._same[key] = len(self.nodes)
         # The ordinal that a kernel reports after a data error is the value's own number: `nodes` leads back to the op.
         instr = Instr(op, args, compute, dtype, attrs, ordinal=value)
         (self.epilogue if self._in_epilogue else self.program).append(instr)
@@ -55,11 +58,8 @@ class Lowering:
         return self._emit(node, "load", (), dtype, dtype, (access,))
 
     def _scalar(self, number: int, kind: str, node: int) -> int:
-        key = (self._in_epilogue, number, kind)
-        if key not in self._scalars:
-            dtype = "f64" if kind == "f" else "i64"
-            self._scalars[key] = self._emit(node, "scalar", (), dtype, dtype, (number, kind))
-        return self._scalars[key]
+        dtype = "f64" if kind == "f" else "i64"
+        return self._emit(node, "scalar", (), dtype, dtype, (number, kind))
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
@@ -72,6 +72,8 @@ class Lowering:
                 args.append(next(next_operand))
             elif kind == "-":
                 args.append(-1)
+            elif isinstance(kind, float):
+                args.append(self._emit(node.index, "constant", (), "f64", "f64", (kind.hex(),)))
             else:
                 args.append(self._scalar(next(next_scalar), kind, node.index))
         attrs = () if node.op == "div" and node.attrs == ("none",) else node.attrs

@@ -16,19 +16,26 @@ from adaptive_eager import params
 from adaptive_eager.assemble import LaunchRecipe, assemble
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.codegen import CompileError
+from adaptive_eager.compiler.conversion import FLOATS
 from adaptive_eager.compiler.semantics import lookup
 from adaptive_eager.dataflow import analyse
+from adaptive_eager.expansion import expand
 from adaptive_eager.fusion import Fuser, HostStep
 from adaptive_eager.kernels import KernelService, LoadedKernel
 from adaptive_eager.lowering import REDUCTION_OPS
+from adaptive_eager.rematerialisation import loaded_versions, rematerialise
+from adaptive_eager.row_programs import ROW_PROGRAMS
+from adaptive_eager.strips import strips
 from adaptive_eager.trace import Trace, read_trace
 
 log = logging.getLogger("adaptive_eager.planner")
 
 T = TypeVar("T")
 
-#: A step as the extension takes it: the number of a host node, or the description of a launch.
-Step = int | dict[str, Any]
+#: A step as the extension takes it: the number of a host node, or the launches of a strip, often a single one.
+Step = int | list[dict[str, Any]]
+#: A plan as the extension takes it (native/torch/planner_bridge.cpp: parse_plan).
+Plan = dict[str, Any]
 
 
 class Planner:
@@ -44,12 +51,12 @@ class Planner:
 
     # -- asked by the extension --------------------------------------------------------------------------------------
 
-    def plan_op(self, raw: dict[str, Any]) -> list[Step]:
+    def plan_op(self, raw: dict[str, Any]) -> Plan:
         """Plan of a single op. Raises if its kernel cannot be compiled."""
         with _quiet_interpreter():
-            return self._uninterrupted(lambda: self._make(read_trace(raw), fuse=False)[0])
+            return self._uninterrupted(lambda: self._make(read_trace(raw))[0])
 
-    def plan_window(self, raw: dict[str, Any], seen: int) -> list[Step] | None:
+    def plan_window(self, raw: dict[str, Any], seen: int) -> Plan | None:
         """Fused plan of a window seen `seen` times, or None: run it op by op."""
         with _quiet_interpreter():
             return self._uninterrupted(lambda: self._plan_window(read_trace(raw)))
@@ -63,6 +70,8 @@ class Planner:
         """Whether the compiler has an op in a compute dtype."""
         if kind == "reduction":
             return op in REDUCTION_OPS
+        if kind == "row_program":
+            return op in ROW_PROGRAMS and compute in FLOATS
         try:
             row = lookup(op)
             row.check(row.arity[1], compute)
@@ -77,7 +86,7 @@ class Planner:
 
     # -- making plans ------------------------------------------------------------------------------------------------
 
-    def _plan_window(self, trace: Trace) -> list[Step] | None:
+    def _plan_window(self, trace: Trace) -> Plan | None:
         try:
             stored = self._stored_plan(trace)
         except Exception as error:  # trouble with the cache is never more than a compilation
@@ -86,27 +95,30 @@ class Planner:
         if stored is not None:
             return stored
         try:
-            steps, recipes = self._make(trace, fuse=True)
+            plan, recipes = self._make(trace)
         except Exception as error:  # a trace that cannot be fused runs op by op, whatever the reason
             reason = f"{type(error).__name__}: {error}"
             self.note_failure({"signature": trace.signature, "nodes": trace.nodes}, reason)
             log.debug("the failure", exc_info=True)
             return None
-        self.store.put("plan", self._plan_key(trace), self._serialise(trace, steps, recipes))
-        return steps
+        self.store.put("plan", self._plan_key(trace), self._serialise(trace, plan, recipes))
+        return plan
 
-    def _make(self, trace: Trace, fuse: bool) -> tuple[list[Step], list[LaunchRecipe]]:
+    def _make(self, trace: Trace) -> tuple[Plan, list[LaunchRecipe]]:
+        trace = expand(trace)
         flow = analyse(trace)
         steps: list[Step] = []
         recipes = []
-        for step in Fuser(trace, flow, fuse).run():
+        placed = rematerialise(trace, flow, Fuser(trace, flow).run())
+        loaded = loaded_versions(flow, placed)
+        for step in strips(trace, placed):
             if isinstance(step, HostStep):
-                steps.append(step.node.index)
-            else:
-                recipe = assemble(trace, flow, step)
-                recipes.append(recipe)
-                steps.append(_launch(recipe.describe(), self.kernels.get(recipe.kernel)))
-        return steps, recipes
+                steps.append(step.node.recorded)
+                continue
+            strip = [assemble(trace, flow, group, loaded) for group in step]
+            steps.append([_launch(recipe.describe(), self.kernels.get(recipe.kernel)) for recipe in strip])
+            recipes += strip
+        return {"temporaries": [list(t) for t in trace.temporaries], "steps": steps}, recipes
 
     def _uninterrupted(self, work: Callable[[], T]) -> T:
         """Runs to the end whatever keys are pressed; an interrupt is delivered once the window has run.
@@ -125,18 +137,18 @@ class Planner:
         lo, hi = trace.signature
         return f"{hi:016x}{lo:016x}-{self._version}"
 
-    def _serialise(self, trace: Trace, steps: list[Step], recipes: list[LaunchRecipe]) -> bytes:
+    def _serialise(self, trace: Trace, plan: Plan, recipes: list[LaunchRecipe]) -> bytes:
         left = iter(recipes)
         stored: list[Any] = []
-        for step in steps:
+        for step in plan["steps"]:
             if isinstance(step, int):
                 stored.append(step)
-            else:
-                recipe = next(left)
-                stored.append({**recipe.describe(), "kernel": self.kernels.key_of(recipe.kernel)})
-        return json.dumps({"words": trace.words.hex(), "steps": stored}).encode()
+                continue
+            strip = [next(left) for _ in step]
+            stored.append([{**r.describe(), "kernel": self.kernels.key_of(r.kernel)} for r in strip])
+        return json.dumps({**plan, "words": trace.words.hex(), "steps": stored}).encode()
 
-    def _stored_plan(self, trace: Trace) -> list[Step] | None:
+    def _stored_plan(self, trace: Trace) -> Plan | None:
         blob = self.store.get("plan", self._plan_key(trace))
         if blob is None:
             return None
@@ -148,11 +160,14 @@ class Planner:
             if isinstance(step, int):
                 steps.append(step)
                 continue
-            kernel = self.kernels.get_stored(step.pop("kernel"))
-            if kernel is None:
-                return None  # dropped from the cache meanwhile
-            steps.append(_launch(step, kernel))
-        return steps
+            strip = []
+            for launch in step:
+                kernel = self.kernels.get_stored(launch.pop("kernel"))
+                if kernel is None:
+                    return None  # dropped from the cache meanwhile
+                strip.append(_launch(launch, kernel))
+            steps.append(strip)
+        return {"temporaries": document["temporaries"], "steps": steps}
 
 
 def _launch(description: dict[str, Any], kernel: LoadedKernel) -> dict[str, Any]:

@@ -40,27 +40,51 @@ class Operand(NamedTuple):
     geometry: int
 
 
+#: Operand numbers from here on are temporaries of the plan (native/torch/frame.h: kFirstTemporary).
+FIRST_TEMPORARY = 1 << 24
+
+
+class Temporary(NamedTuple):
+    """A value that no tensor of the program holds: contiguous, of the sizes of window operand `like` in the dims of the
+    mask `keep`, of size one in its others."""
+
+    like: int
+    keep: int
+    dtype: str
+
+
+class Scalar(NamedTuple):
+    """A runtime scalar: number `number` of the window's; with `dims`, the number of points that operand `number` has in
+    those dims (a mask)."""
+
+    number: int
+    dims: int = 0
+
+
 @dataclass(frozen=True)
 class Node:
     """One recorded op.
 
-    args     "x" operand, "f" float scalar, "i" int scalar, "-" absent, in schema order (compiled kinds only)
-    scalars  numbers of the runtime scalars, in the order of the "f" and "i" args (then any that stand alone)
+    args     "x" operand, "f" float scalar, "i" int scalar, "-" absent, a constant itself, in schema order (compiled
+             kinds only)
+    scalars  runtime scalars, in the order of the "f" and "i" args (then any that stand alone)
     attrs    structural arguments
     compute  dtype the op works in; `result` dtype it rounds to before it is stored
+    recorded number of the recorded op in the window: its own, or that of the op it is a part of
     """
 
     index: int
     op: str
     kind: str
     random: bool
-    args: tuple[str, ...]
+    args: tuple[str | float, ...]
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    scalars: tuple[int, ...]
+    scalars: tuple[Scalar, ...]
     attrs: tuple[int | str, ...]
     compute: str
     result: str
+    recorded: int
 
     @property
     def is_compiled(self) -> bool:
@@ -74,6 +98,7 @@ class Trace:
     live: tuple[bool, ...]
     signature: tuple[int, int]
     words: bytes
+    temporaries: tuple[Temporary, ...] = ()
 
 
 def read_trace(raw: dict[str, Any]) -> Trace:
@@ -100,8 +125,9 @@ def _read_node(index: int, raw: dict[str, Any]) -> Node:
         tuple(raw["args"]),
         operands(raw["inputs"]),
         operands(raw["outputs"]),
-        tuple(raw["scalars"]),
+        tuple(Scalar(number) for number in raw["scalars"]),
         tuple(raw["attrs"]),
         raw["compute"],
         raw["result"],
+        index,
     )

@@ -5,7 +5,8 @@ program run at every point, and for reductions a second program run once for eac
 and scalars are runtime values: a kernel serves every size of its layout class.
 
 Values are numbered: the program of a kernel is one list of `Instr`, and the value of `program[i]` is `i`; the epilogue
-continues the numbering (`epilogue[j]` is `len(program) + j`). Two instructions are not ATen ops: `load` and `scalar`.
+continues the numbering (`epilogue[j]` is `len(program) + j`). Three instructions are not ATen ops: `load`, `scalar`
+and `constant`.
 
 The canonical text of a kernel (`Kernel.text()`) is what the kernel's cache key is made from, so two kernels with equal
 text are the same kernel. Nothing that is not in the text may change the generated code, but the target.
@@ -46,6 +47,7 @@ class Instr:
             "load"   attrs = (access index,)         value of that access at this point, dtype = the access's dtype
             "scalar" attrs = (scalar index, kind)     runtime scalar; kind "f" (double bits) or "i" (int64 bits);
                                                       dtype is the value's type: kind "f" -> "f64", "i" -> "i64"
+            "constant" attrs = (hexadecimal text of a float,)   dtype f64
     args    value numbers of the operands in schema order; -1 for an absent optional operand
     compute dtype the op works in before opmath (what torch calls the common dtype): operands are cast to it first,
             bf16/f16 then compute in f32

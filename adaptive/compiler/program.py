@@ -67,6 +67,8 @@ class Program:
             return conversion.from_memory(self.builder, self.loader(access), self.access_dtypes[access])
         if instr.op == "scalar":
             return self._scalar(instr)
+        if instr.op == "constant":
+            return self.builder.const("double", float.fromhex(str(instr.attrs[0])))
         if instr.op == "reduce":
             raise CompileError("reduce: a reduction's value may only be used by the epilogue")
         return self._operation(instr)
@@ -93,7 +95,7 @@ class Program:
             source, may_be_exact = self.instructions[number], position in op.exact_scalars
             # Another float beside a half type can only be a tensor without dims, which torch takes as a Python scalar.
             other_float = compute in conversion.HALVES and source.dtype in conversion.FLOATS - {compute}
-            is_scalar = source.op == "scalar" or (may_be_exact and other_float)
+            is_scalar = source.op in ("scalar", "constant") or (may_be_exact and other_float)
             if is_scalar:
                 scalars.add(position)
             operands.append(self._cast(number, dtype, is_scalar and may_be_exact))

@@ -1,7 +1,7 @@
 #include "first_use.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/full.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <mutex>
@@ -99,14 +99,26 @@ void FirstUse::ran(const torch::jit::Stack& results) const {
 }
 
 bool cpu_takes(const OpVariant& variant, const torch::jit::Stack& args) {
-  const auto one = [](const at::Tensor& t) {
+  // Of a row program, sizes among the arguments become one, too, and an index is the first.
+  const bool rows = variant.row->kind == OpKind::kRowProgram;
+  const auto one = [&](const at::Tensor& t) {
     if (!t.defined() || t.device().type() != kNeuron) return t;
-    return at::ones(std::vector<int64_t>(t.dim(), 1), t.options().device(c10::kCPU));
+    const bool index = rows && t.scalar_type() == c10::ScalarType::Long;
+    return at::full(std::vector<int64_t>(t.dim(), 1), index ? 0 : 1, t.options().device(c10::kCPU));
   };
   const BackendOnlyGuard guard;
   torch::jit::Stack stack = args;
-  for (IValue& v : stack) {
-    if (v.isTensor()) v = one(v.toTensor());
+  const auto& arguments = variant.functional->schema().arguments();
+  for (size_t i = 0; i < stack.size(); ++i) {
+    IValue& v = stack[i];
+    if (v.isTensor())
+      v = one(v.toTensor());
+    else if (rows && v.isIntList())
+      v = std::vector<int64_t>(v.toListRef().size(), 1);
+    else if (rows && v.isInt() &&
+             (arguments[i].name() == "N" || arguments[i].name() == "C" || arguments[i].name() == "HxW" ||
+              arguments[i].name() == "group"))
+      v = 1;
   }
   try {
     variant.functional->callBoxed(stack);

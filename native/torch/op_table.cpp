@@ -25,7 +25,7 @@ const TableLine kLines[] = {
 #undef OP
 };
 
-constexpr const char* kKindNames[] = {"map", "reduction", "host", "host_now"};
+constexpr const char* kKindNames[] = {"map", "reduction", "row_program", "host", "host_now"};
 
 std::vector<OpTableEntry>& entries() {
   static std::vector<OpTableEntry> v;
@@ -77,7 +77,7 @@ class Registrar {
     row->kind = line.kind;
     row->flags = line.flags;
     row->hooks = row_hooks(line.name);
-    row->id = hash_text(std::string(kKindNames[static_cast<int>(line.kind)]) + " " + line.name);
+    row->id = hash_text(std::string(kind_name(line.kind)) + " " + line.name);
     std::istringstream overloads(line.overloads);
     std::string overload;
     while (overloads >> overload) add_overload(*row, overload == "-" ? "" : overload);
@@ -122,7 +122,7 @@ class Registrar {
     auto kernel = unboxed ? unboxed_map_kernel(*variant) : std::nullopt;
     if (!kernel) kernel = torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(*variant));
     library_.impl(name.c_str(), std::move(*kernel));
-    entries().push_back({row.name, kKindNames[static_cast<int>(row.kind)], name});
+    entries().push_back({row.name, kind_name(row.kind), name});
   }
 
   torch::Library& library_;
@@ -130,6 +130,8 @@ class Registrar {
 };
 
 }  // namespace
+
+const char* kind_name(OpKind kind) { return kKindNames[static_cast<int>(kind)]; }
 
 const std::vector<OpTableEntry>& op_table_entries() { return entries(); }
 

@@ -14,10 +14,11 @@
 namespace neuron {
 
 enum class OpKind : uint8_t {
-  kMap,        // pointwise: compiled, fused
-  kReduction,  // compiled, pointwise neighbours fused into it
-  kHost,       // ATen's CPU kernel is the best kernel; a node of the window
-  kHostNow,    // ATen's CPU kernel, result shape depends on the data: runs the window first
+  kMap,         // pointwise: compiled, fused
+  kReduction,   // compiled, pointwise neighbours fused into it
+  kRowProgram,  // compiled: pointwise ops and reductions over rows (adaptive/row_programs.py)
+  kHost,        // ATen's CPU kernel is the best kernel; a node of the window
+  kHostNow,     // ATen's CPU kernel, result shape depends on the data: runs the window first
 };
 
 enum OpFlags : uint32_t {
@@ -36,6 +37,9 @@ enum OpFlags : uint32_t {
   kOpmathNumbers = 1 << 12,  // the same of the dtype that half types compute in
   kSameOut = 1 << 13,        // its out= has the dtype of the result, and no other
 };
+
+// "map", "reduction", ...
+const char* kind_name(OpKind kind);
 
 struct OpRow {
   std::string name;  // ATen base name, the name semantics knows

@@ -14,32 +14,24 @@ py::object& planner() {
   return *object;
 }
 
-const char* dtype_name(c10::ScalarType t) {
-  using S = c10::ScalarType;
-  switch (t) {
-    case S::Bool:
-      return "bool";
-    case S::Byte:
-      return "u8";
-    case S::Char:
-      return "i8";
-    case S::Short:
-      return "i16";
-    case S::Int:
-      return "i32";
-    case S::Long:
-      return "i64";
-    case S::Half:
-      return "f16";
-    case S::BFloat16:
-      return "bf16";
-    case S::Float:
-      return "f32";
-    case S::Double:
-      return "f64";
-    default:
-      return "other";
+using S = c10::ScalarType;
+constexpr std::pair<S, const char*> kDtypes[] = {
+    {S::Bool, "bool"}, {S::Byte, "u8"},  {S::Char, "i8"},       {S::Short, "i16"}, {S::Int, "i32"},
+    {S::Long, "i64"},  {S::Half, "f16"}, {S::BFloat16, "bf16"}, {S::Float, "f32"}, {S::Double, "f64"},
+};
+
+const char* dtype_name(S t) {
+  for (const auto& [dtype, name] : kDtypes) {
+    if (dtype == t) return name;
   }
+  return "other";
+}
+
+S dtype_of(const std::string& text) {
+  for (const auto& [dtype, name] : kDtypes) {
+    if (text == name) return dtype;
+  }
+  TORCH_CHECK(false, "plan: no dtype ", text);
 }
 
 py::list strings_of(uint64_t args) {
@@ -51,7 +43,6 @@ py::list strings_of(uint64_t args) {
 // The trace as Python sees it (adaptive/trace.py): everything that is in the signature, and the origins.
 py::dict describe_trace(const Encoder& encoder, const Window& window, size_t begin, size_t end,
                         const std::vector<uint8_t>* live) {
-  static constexpr const char* kKinds[] = {"map", "reduction", "host", "host_now"};
   py::list nodes;
   size_t operand = 0;
   const uint32_t first_operand = window.nodes[begin].operands, first_scalar = window.nodes[begin].scalars;
@@ -73,7 +64,7 @@ py::dict describe_trace(const Encoder& encoder, const Window& window, size_t beg
     }
     py::dict node;
     node["op"] = n.row->name;
-    node["kind"] = kKinds[static_cast<int>(n.row->kind)];
+    node["kind"] = kind_name(n.row->kind);
     node["random"] = n.row->is(kRandom);
     node["args"] = strings_of(n.args);
     node["inputs"] = ins;
@@ -119,7 +110,9 @@ Launch parse_launch(const py::dict& d) {
     for (size_t k = 0; k < dims.size(); ++k) a.dims[k] = static_cast<int8_t>(dims[k]);
     launch.accesses.push_back(a);
   }
-  launch.scalars = d["scalars"].cast<std::vector<uint32_t>>();
+  for (const auto& [number, dims] : d["scalars"].cast<std::vector<std::pair<uint32_t, uint32_t>>>()) {
+    launch.scalars.push_back({number, dims});
+  }
   TORCH_CHECK(launch.accesses.size() <= kMaxAccesses && launch.scalars.size() <= kMaxScalars, "plan: kernel too wide");
   launch.acc_bytes = d["acc_bytes"].cast<int64_t>();
   launch.block = d["block"].cast<int64_t>();
@@ -129,16 +122,22 @@ Launch parse_launch(const py::dict& d) {
   return launch;
 }
 
+// A plan as adaptive/planner.py describes it.
 std::shared_ptr<Plan> parse_plan(const py::object& object, const Encoder& encoder) {
   if (object.is_none()) return nullptr;
   auto plan = std::make_shared<Plan>();
   plan->words = encoder.words();
-  for (const auto& item : object) {
+  for (const auto& [like, keep, dtype] :
+       object["temporaries"].cast<std::vector<std::tuple<uint32_t, uint32_t, std::string>>>()) {
+    plan->temporaries.push_back({like, keep, dtype_of(dtype)});
+  }
+  for (const auto& item : object["steps"]) {
     Step step;
-    if (py::isinstance<py::int_>(item))
+    if (py::isinstance<py::int_>(item)) {
       step.host_node = item.cast<int32_t>();
-    else
-      step.launch = parse_launch(py::reinterpret_borrow<py::dict>(item));
+    } else {
+      for (const auto& launch : item) step.launches.push_back(parse_launch(py::reinterpret_borrow<py::dict>(launch)));
+    }
     plan->steps.push_back(std::move(step));
   }
   return plan;
@@ -178,9 +177,7 @@ bool compiler_supports(const OpRow& row, c10::ScalarType compute) {
   const uint32_t bit = uint32_t{1} << static_cast<int>(compute);
   if (!(row.asked & bit)) {
     py::gil_scoped_acquire gil;
-    if (planner()
-            .attr("supports")(row.name, row.kind == OpKind::kMap ? "map" : "reduction", dtype_name(compute))
-            .cast<bool>()) {
+    if (planner().attr("supports")(row.name, kind_name(row.kind), dtype_name(compute)).cast<bool>()) {
       row.supported |= bit;
     }
     row.asked |= bit;

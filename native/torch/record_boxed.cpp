@@ -13,8 +13,8 @@
 #include "host_call.h"
 #include "infer.h"
 #include "nested.h"
-#include "number.h"
 #include "origin.h"
+#include "record_compiled.h"
 #include "recorder.h"
 
 namespace neuron {
@@ -22,10 +22,6 @@ namespace {
 
 using c10::IValue;
 using c10::ScalarType;
-
-ScalarType accumulator(ScalarType t) {
-  return t == ScalarType::Half || t == ScalarType::BFloat16 ? ScalarType::Float : t;
-}
 
 bool is_number_tensor(const at::Tensor& t) {
   return t.dim() == 0 && t.device().is_cpu() && t.layout() == c10::kStrided;
@@ -62,138 +58,9 @@ class Devices {
   std::optional<c10::Device> other_;
 };
 
-void check_cast(ScalarType from, ScalarType to) {
-  TORCH_CHECK(c10::canCast(from, to), "result type ", c10::toString(from), " can't be cast to the desired output type ",
-              c10::toString(to));
-}
-
-// The tensor an in-place or out= op writes: checked, resized, and safe against its inputs.
-void prepare_written(const OpVariant& variant, const at::Tensor& out, const ResultMeta& result,
-                     const torch::jit::Stack& inputs) {
-  if (variant.kind == VariantKind::kInPlace) {
-    TORCH_CHECK(out.sizes() == c10::IntArrayRef(result.sizes), "output with shape ", out.sizes(),
-                " doesn't match the broadcast shape ", c10::IntArrayRef(result.sizes));
-  } else {
-    TORCH_CHECK(!variant.row->is(kSameOut) || out.scalar_type() == result.dtype, "Found dtype ", out.scalar_type(),
-                " but expected ", result.dtype);
-    at::native::resize_output(out, result.sizes);
-  }
-  check_cast(result.dtype, out.scalar_type());
-  at::assert_no_internal_overlap(out);
-  for (const auto& v : inputs) {
-    for_each_tensor(v, [&](const at::Tensor& t) {
-      if (t.defined() && t.device().type() == kNeuron && !t.is_same(out)) at::assert_no_partial_overlap(out, t);
-    });
-  }
-}
-
-at::Tensor fresh_result(const ResultMeta& meta, int device) {
-  return new_tensor(meta.sizes, meta.strides, meta.dtype, device);
-}
-
 bool complex_number(const IValue& v) {
   return v.isComplexDouble() || (v.isTensor() && v.toTensor().defined() && is_number_tensor(v.toTensor()) &&
                                  c10::isComplexType(v.toTensor().scalar_type()));
-}
-
-// ---- map ----
-
-at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
-                      const Inference& inference, int device) {
-  const OpRow& row = *variant.row;
-  const ResultMeta& result = inference.results[0];
-  const auto& schema = variant.functional->schema();
-  for (size_t i = 1; i < args.size(); ++i) {  // a number that stands for a tensor (self, other) wraps
-    if (args[i].isScalar() && schema.arguments()[i].name() != "other")
-      check_number(row, inference.compute, args[i].toScalar());
-  }
-  at::Tensor out = written;
-  if (out.defined())
-    prepare_written(variant, out, result, args);
-  else
-    out = fresh_result(result, device);
-  Recording r(recorder(device), row);
-  for (size_t i = 0; i < args.size(); ++i) {
-    const IValue& v = args[i];
-    const auto& type = schema.arguments()[i].type();
-    const bool number = type->kind() == c10::TypeKind::NumberType ||
-                        type->isSubtypeOf(*c10::OptionalType::create(c10::NumberType::get()));
-    const bool tensor = type->isSubtypeOf(*c10::OptionalType::ofTensor());
-    if (v.isTensor() && v.toTensor().defined()) {
-      if (v.toTensor().device().type() == kNeuron)
-        r.input(v.toTensor().unsafeGetTensorImpl());
-      else
-        r.scalar(v.toTensor().item());
-    } else if (tensor || (number && v.isNone())) {
-      r.absent();
-    } else if (v.isString()) {
-      r.attr(v.toStringRef());
-    } else if (number) {
-      r.scalar(v.toScalar());
-    } else if (v.isNone()) {
-      r.attr(std::string("none"));  // an absent rounding mode
-    } else if (v.isBool()) {
-      r.attr(int64_t{v.toBool()});
-    } else {
-      r.attr(v.toInt());
-    }
-  }
-  r.output(out.unsafeGetTensorImpl(), !written.defined());
-  r.finish(inference.compute, row.is(kBoolResult) ? ScalarType::Bool : inference.compute);
-  return out;
-}
-
-// ---- reductions ----
-
-at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
-                            const Inference& inference, int device) {
-  const OpRow& row = *variant.row;
-  const ResultMeta& result = inference.results[0];
-  const at::Tensor self = args[0].toTensor();
-  uint64_t mask = self.dim() == 0 ? 0 : (uint64_t{1} << self.dim()) - 1;
-  bool keepdim = false;
-  double ord = 2;
-  const auto& arguments = variant.functional->schema().arguments();
-  for (size_t i = 1; i < args.size(); ++i) {
-    const std::string& name = arguments[i].name();
-    if (name == "keepdim") keepdim = args[i].toBool();
-    if (name == "ord") ord = args[i].toScalar().toDouble();
-    if (name != "dim" || args[i].isNone()) continue;
-    if (args[i].isInt()) {
-      mask = self.dim() == 0 ? 0 : uint64_t{1} << c10::maybe_wrap_dim(args[i].toInt(), self.dim());
-    } else if (const auto dims = args[i].toDimVector(); !dims.empty()) {
-      mask = at::dim_list_to_bitset(dims, self.dim()).to_ulong();
-      if (self.dim() == 0) mask = 0;
-    } else if (row.name == "any" || row.name == "all") {
-      mask = 0;  // an empty list of dims reduces nothing here
-    }
-  }
-  int64_t count = 1;
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    if (mask >> d & 1) count *= self.size(d);
-  }
-  at::Tensor out = written;
-  if (out.defined())
-    prepare_written(variant, out, result, args);
-  else
-    out = fresh_result(result, device);
-  // sum(dtype=...) sums in the dtype asked for; min and max compare in the input's own.
-  ScalarType compute = row.is(kSelfDtype)      ? self.scalar_type()
-                       : row.is(kBoolOperands) ? ScalarType::Bool
-                                               : accumulator(result.dtype);
-  Recording r(recorder(device), row);
-  r.input(self.unsafeGetTensorImpl());
-  if (row.name == "mean") r.scalar(count);
-  r.attr(static_cast<int64_t>(mask));
-  r.attr(int64_t{keepdim});
-  if (row.name == "linalg_vector_norm") {
-    const bool named = ord == 0 || ord == 1 || ord == 2 || std::isinf(ord);
-    r.attr(std::string(!named ? "p" : ord == 0 ? "0" : ord == 1 ? "1" : ord == 2 ? "2" : ord > 0 ? "inf" : "-inf"));
-    if (!named) r.scalar(ord);
-  }
-  r.output(out.unsafeGetTensorImpl(), !written.defined());
-  r.finish(compute, result.dtype);
-  return out;
 }
 
 // ---- host ----
@@ -264,9 +131,6 @@ void record_host(const OpVariant& variant, torch::jit::Stack& args, const Infere
     r.output(out.unsafeGetTensorImpl(), !in_place);
     dtype = out.scalar_type();
   }
-  if (variant.row->hooks.written) {
-    for (size_t i : variant.row->hooks.written(args)) r.output(args[i].toTensor().unsafeGetTensorImpl(), false);
-  }
   r.host(std::move(call));
   r.finish(dtype, dtype);
   for (at::Tensor& out : outs) results->emplace_back(std::move(out));
@@ -336,7 +200,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   const OpRow& row = *variant.row;
   const auto& schema = variant.handle.schema();
   const size_t n = schema.arguments().size();
-  const bool compiled_kind = row.kind == OpKind::kMap || row.kind == OpKind::kReduction;
+  const bool compiled_kind = row.kind != OpKind::kHost && row.kind != OpKind::kHostNow;
 
   Devices devices;
   bool complex = false;
@@ -376,23 +240,23 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
       inference = infer(variant, args);
     } catch (const std::exception&) {
       // The reference meta functions word some errors differently (and are Python): let the CPU kernel speak.
-      if (variant.meta || compiled_kind) throw;
+      if (variant.meta || (compiled_kind && row.kind != OpKind::kRowProgram)) throw;
     }
     if (!inference) return run_host_now(variant.handle, stack, device, FlushCause::kHostNow);
   }
   if (compiled_kind) {
-    const ScalarType result = inference->results[0].dtype;
     const ScalarType compute = row.kind == OpKind::kMap ? inference->compute : args[0].toTensor().scalar_type();
-    if (!compiled_dtype(result) || !compiled_dtype(compute)) return run_fallback(variant.handle, stack);
+    bool compiled = compiled_dtype(compute);
+    for (const ResultMeta& m : inference->results) compiled &= !m.defined || compiled_dtype(m.dtype);
+    if (!compiled) return run_fallback(variant.handle, stack);
     const bool first = !(row.asked >> static_cast<int>(compute) & 1);
     if (first && !cpu_takes(variant, args)) {
       return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
     }
     if (!compiler_supports(row, compute)) return run_fallback(variant.handle, stack);
-    at::Tensor out = row.kind == OpKind::kMap ? record_map(variant, args, written, *inference, device)
-                                              : record_reduction(variant, args, written, *inference, device);
+    std::vector<at::Tensor> outs = record_compiled(variant, args, written, *inference, device);
     torch::jit::drop(*stack, n);
-    stack->emplace_back(std::move(out));
+    for (at::Tensor& out : outs) stack->emplace_back(std::move(out));
     return;
   }
   const FirstUse use(variant, args, inference);

@@ -15,6 +15,7 @@
 #include "fork.h"
 #include "host_call.h"
 #include "origin.h"
+#include "strip.h"
 
 namespace neuron {
 namespace {
@@ -212,7 +213,7 @@ void Recorder::run_locked(FlushCause cause) {
       }
     }
     if (entry && entry->plan) {
-      run_planned(*entry->plan);
+      run_planned(*entry->plan, 0);
     } else {
       run_unfused(0, n);
     }
@@ -226,12 +227,13 @@ void Recorder::run_locked(FlushCause cause) {
   }
 }
 
-void Recorder::run_planned(const Plan& plan) {
+void Recorder::run_planned(const Plan& plan, size_t first_node) {
+  const Frame frame(running_, first_node, plan.temporaries);
   for (const Step& step : plan.steps) {
     if (step.host_node >= 0) {
-      run_host(static_cast<size_t>(step.host_node));
+      run_host(first_node + static_cast<size_t>(step.host_node));
     } else {
-      step_launch(step.launch, 0);
+      run_step(step, frame, first_node);
     }
   }
 }
@@ -253,15 +255,17 @@ void Recorder::run_node(size_t i) {
       return note_error(&node, e.what());
     }
   }
-  for (const Step& step : entry->plan->steps) step_launch(step.launch, i);
+  run_planned(*entry->plan, i);
 }
 
-void Recorder::step_launch(const Launch& launch, size_t first_node) {
-  ++stats().launches;
-  if (launch.n_ops > 1) stats().fused_ops += launch.n_ops;
-  const int error = run_launch(launch, running_, first_node);
-  if (error != 0) [[unlikely]] {
-    note_error(&running_.nodes[first_node + launch.nodes[error - 1]],
+void Recorder::run_step(const Step& step, const Frame& frame, size_t first_node) {
+  for (const Launch& launch : step.launches) {
+    ++stats().launches;
+    if (launch.n_ops > 1) stats().fused_ops += launch.n_ops;
+  }
+  const BoundLaunch* failed = run_strip(step.launches, frame);
+  if (failed) [[unlikely]] {
+    note_error(&running_.nodes[first_node + failed->launch->nodes[failed->error - 1]],
                "ZeroDivisionError: integer division or modulo by zero");
     error_is_index_ = false;
   }

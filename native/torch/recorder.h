@@ -49,11 +49,11 @@ class Recorder {
 
   void run_locked(FlushCause cause);   // execution_mutex_ held; runs running_
   void cut_and_run(FlushCause cause);  // window full: runs its head, keeps its tail pending
-  void run_planned(const Plan& plan);
+  void run_planned(const Plan& plan, size_t first_node);
   void run_unfused(size_t begin, size_t end);
   void run_node(size_t i);
   void run_host(size_t i);
-  void step_launch(const Launch& launch, size_t first_node);
+  void run_step(const Step& step, const Frame& frame, size_t first_node);
   void note_error(const Node* node, const std::string& what);
 
   const int device_;

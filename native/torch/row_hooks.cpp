@@ -10,6 +10,7 @@
 #include "host_call.h"
 #include "infer.h"
 #include "mersenne.h"
+#include "normalization.h"
 #include "op_table.h"
 
 namespace neuron {
@@ -114,6 +115,10 @@ void correct_group_norm(Inference& inference, const Stack& args) {
   set_contiguous(inference.results[0], args[0].toTensor().suggest_memory_format());
 }
 
+void correct_layer_norm_backward(Inference& inference, const Stack&) {
+  if (inference.results[0].defined) set_contiguous(inference.results[0]);
+}
+
 // CPU saves no statistics in evaluation.
 void correct_batch_norm(Inference& inference, const Stack& args) {
   set_statistics(inference, args, {1, 2, 3, 4});
@@ -123,17 +128,6 @@ void correct_batch_norm(Inference& inference, const Stack& args) {
     inference.results[k].sizes = {0};
     inference.results[k].strides = {1};
   }
-}
-
-// ---- hidden writes ----
-
-// Training updates the running statistics.
-std::vector<size_t> written_by_batch_norm(const Stack& args) {
-  std::vector<size_t> written;
-  for (size_t i : {3, 4}) {
-    if (args[5].toBool() && given(args[i])) written.push_back(i);
-  }
-  return written;
 }
 
 // ---- runs ----
@@ -152,15 +146,18 @@ Table make_table() {
   table["gelu"].check = &check_gelu;
   table["softshrink"].check = &check_softshrink;
   for (const char* name : {"amax", "amin"}) table[name].check = &check_extremum;
-  table["masked_fill"] = {&check_masked_fill, &correct_masked_fill, nullptr};
+  table["masked_fill"] = {&check_masked_fill, &correct_masked_fill};
   table["log_sigmoid_forward"].correct = &correct_log_sigmoid;
   for (const char* name :
        {"bernoulli_", "uniform_", "normal_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_"})
     table[name].check = &check_random;
   for (const char* name : {"bernoulli", "bernoulli_"}) table[name].run = &run_bernoulli;
-  table["native_layer_norm"].correct = &correct_layer_norm;
-  table["native_group_norm"].correct = &correct_group_norm;
-  table["native_batch_norm"] = {nullptr, &correct_batch_norm, &written_by_batch_norm};
+  table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
+  table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm};
+  table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};
+  table["native_layer_norm_backward"] = {nullptr, &correct_layer_norm_backward, &arrange_layer_norm_backward};
+  table["native_group_norm_backward"] = {nullptr, nullptr, &arrange_group_norm_backward};
+  table["native_batch_norm_backward"].arrange = &arrange_batch_norm_backward;
   return table;
 }
 

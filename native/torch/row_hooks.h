@@ -11,6 +11,7 @@ namespace neuron {
 
 struct OpVariant;
 struct Inference;
+struct RowCall;
 
 // All may be null. Arguments are those of the functional overload, or of the op itself if it is in-place only.
 struct RowHooks {
@@ -19,8 +20,8 @@ struct RowHooks {
   void (*check)(const OpVariant& variant, const torch::jit::Stack& args, const at::Tensor& written) = nullptr;
   // Puts right what torch's meta function says otherwise than its CPU kernel.
   void (*correct)(Inference& inference, const torch::jit::Stack& args) = nullptr;
-  // Positions of the arguments that the op writes though its schema does not say so.
-  std::vector<size_t> (*written)(const torch::jit::Stack& args) = nullptr;
+  // Of a row program: what its node holds, if not the arguments as they stand.
+  RowCall (*arrange)(const torch::jit::Stack& args, const std::vector<at::Tensor>& results) = nullptr;
   // Runs an in-place op on host aliases in ATen's place, with the same result; false where it does not.
   bool (*run)(const torch::jit::Stack& args) = nullptr;
 };

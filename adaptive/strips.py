@@ -1,0 +1,147 @@
+"""Strips: runs of kernels that share their rows, and so can run a few rows at a time.
+
+What one kernel of a strip writes, the next still finds in cache: softmax reads its input from memory once, not three
+times (native/torch/strip.cpp). Rows are the kept points of a reduction. A kernel joins if it walks the rows outermost in
+the same order, and if all memory that it shares with the others, where one of them writes it, is the same row's. Rows may
+then run in any order and on any thread: the bits are those of the kernels run one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adaptive_eager.fusion import Group, HostStep, Step
+from adaptive_eager.layout import Moves, kept_dims, walk_order
+from adaptive_eager.trace import Geometry, Node, Trace
+
+#: Most kernels of a strip.
+MAX_KERNELS = 16
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A space of points cut into rows: its shape's number and rank, the kept dims in walking order, the other dims."""
+
+    shape: int
+    rank: int
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+
+    @staticmethod
+    def of(group: Group, trace: Trace) -> Rows | None:
+        """The rows of a reduction along its input's inner dims; None if there is but one."""
+        order = group.order
+        if order is None or not order.inner or not order.kept:
+            return None
+        space = trace.geometries[group.geometry]
+        return Rows(space.shape, space.rank, order.kept, tuple(d for loop in order.reduced for d in loop.dims))
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A slot that a kernel touches, in a geometry; `rows`: its dim that moves with each kept dim of the rows."""
+
+    slot: int
+    geometry: int
+    rows: tuple[int, ...]
+    writes: bool
+
+
+class StripBuilder:
+    def __init__(self, trace: Trace, steps: list[Step]):
+        self.trace = trace
+        self.steps = steps
+
+    def run(self) -> list[HostStep | list[Group]]:
+        """The steps, with those that form a strip joined."""
+        result: list[HostStep | list[Group]] = []
+        at = 0
+        while at < len(self.steps):
+            step = self.steps[at]
+            if isinstance(step, HostStep):
+                result.append(step)
+                at += 1
+                continue
+            strip = self._strip_from(at)
+            result.append(strip)
+            at += len(strip)
+        return result
+
+    def _strip_from(self, at: int) -> list[Group]:
+        """The longest strip that starts with step `at`, which is a group."""
+        run: list[Group] = []
+        for step in self.steps[at : at + MAX_KERNELS]:
+            if isinstance(step, HostStep):
+                break
+            run.append(step)
+        rows = next((r for r in (Rows.of(group, self.trace) for group in run) if r is not None), None)
+        if rows is None:
+            return run[:1]
+        strip: list[Group] = []
+        touched: list[_Access] = []
+        for group in run:
+            accesses = self._accesses(group, rows)
+            if accesses is None or (strip and not self._joins(accesses, touched)):
+                break
+            strip.append(group)
+            touched += accesses
+        while strip and not any(Rows.of(g, self.trace) for g in strip):
+            strip.pop()
+        return strip or run[:1]
+
+    def _joins(self, accesses: list[_Access], touched: list[_Access]) -> bool:
+        """Whether a kernel shares memory with the strip so far, and in the same rows wherever somebody writes it."""
+        shares = False
+        for a in accesses:
+            for b in touched:
+                if a.slot != b.slot:
+                    continue
+                shares = True
+                if (a.writes or b.writes) and (a.geometry != b.geometry or a.rows != b.rows):
+                    return False
+        return shares
+
+    # -- what a kernel touches -----------------------------------------------------------------------------------------
+
+    def _accesses(self, group: Group, rows: Rows) -> list[_Access] | None:
+        """What a kernel touches, if it walks the rows outermost."""
+        space = self.trace.geometries[group.geometry]
+        if group.order is not None:
+            own = Rows.of(group, self.trace)
+            if own is None or own.shape != rows.shape or own.kept != rows.kept:
+                return None
+        elif space.rank != rows.rank or not self._walks(space, rows):
+            return None
+        accesses = []
+        for node in group.nodes():
+            final = node in group.finals
+            for operand in node.inputs:
+                accesses.append(self._access(operand.geometry, self._dims(group, final), rows, writes=False))
+            for operand in node.outputs:
+                dims = self._dims(group, final or node.kind == "reduction")
+                accesses.append(self._access(operand.geometry, dims, rows, writes=True))
+        return accesses
+
+    def _walks(self, space: Geometry, rows: Rows) -> bool:
+        """Whether a map over `space` walks the rows outermost: all points of each, or one."""
+        walk = tuple(walk_order(space))
+        if walk == rows.kept:
+            return True
+        return space.shape == rows.shape and walk[: len(rows.kept)] == rows.kept
+
+    def _dims(self, group: Group, final: bool) -> Node | None:
+        """The reduction by which a result's dims follow from the points', or None where shapes broadcast."""
+        return next(n for n in group.points if n.kind == "reduction") if final else None
+
+    def _access(self, geometry: int, by: Node | None, rows: Rows, writes: bool) -> _Access:
+        g = self.trace.geometries[geometry]
+        dims = None
+        if by is not None:
+            dims = [-1] * rows.rank if g.rank == 0 else kept_dims(by, self.trace.geometries[by.inputs[0].geometry])
+        moves = Moves(g, rows.rank, dims)
+        return _Access(g.slot, geometry, tuple(moves.dim(d) for d in rows.kept), writes)
+
+
+def strips(trace: Trace, steps: list[Step]) -> list[HostStep | list[Group]]:
+    """The steps of a trace in order, with kernels joined to strips."""
+    return StripBuilder(trace, steps).run()

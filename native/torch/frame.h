@@ -1,0 +1,62 @@
+// The frame of a plan's run: where its operands, temporaries and scalars are.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "window.h"
+
+namespace neuron {
+
+// Operand numbers from here on are temporaries of the plan.
+inline constexpr uint32_t kFirstTemporary = uint32_t{1} << 24;
+
+// A value between two launches that no tensor of the program holds: contiguous, of the sizes of an operand where `keep`
+// has a bit, of size one in its other dims.
+struct Temporary {
+  uint32_t like;
+  uint32_t keep;
+  c10::ScalarType dtype;
+};
+
+// Where a scalar of a kernel comes from: a scalar of the window, or the number of points of some dims of an operand.
+struct ScalarSource {
+  uint32_t number;  // of the scalar, or of the operand
+  uint32_t dims;    // 0: a scalar
+};
+
+struct TensorView {
+  char* data;
+  const int64_t* sizes;
+  const int64_t* strides;
+};
+
+class Frame {
+ public:
+  // Of a plan for the window's nodes from `first_node` on. Allocates the temporaries.
+  Frame(const Window& window, size_t first_node, const std::vector<Temporary>& temporaries);
+
+  TensorView view(uint32_t operand) const {
+    if (operand >= kFirstTemporary) return temporaries_[operand - kFirstTemporary];
+    const Operand& o = operands_[operand];
+    char* base = static_cast<char*>(window_.slots[o.slot]->_mutable_data_ptr_no_checks().mutable_get());
+    return {base + o.offset * static_cast<int64_t>(c10::elementSize(o.dtype)), window_.sizes(o), window_.strides(o)};
+  }
+  uint64_t scalar(const ScalarSource& source) const;
+  int device() const { return device_; }
+
+ private:
+  void place(const std::vector<Temporary>& temporaries);
+
+  const Window& window_;
+  const Operand* operands_;
+  const uint64_t* scalars_;
+  int device_;
+  c10::DataPtr memory_;
+  std::vector<TensorView> temporaries_;
+  std::vector<int64_t> dims_;
+};
+
+}  // namespace neuron
