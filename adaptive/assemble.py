@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adaptive_eager.compiler.loop_ir import Access, Kernel, Store
+from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.cost import kernel_cost
 from adaptive_eager.dataflow import Dataflow, Version
 from adaptive_eager.fusion import Group
-from adaptive_eager.layout import LoopDim, Moves, kept_dims, merge, walk_order
-from adaptive_eager.lowering import Lowering
-from adaptive_eager.trace import Node, Operand, Scalar, Trace
+from adaptive_eager.layout import LoopDim, Moves, counted, index_dims, kept_dims, merge, walk_order
+from adaptive_eager.lowering import COUNTED, Lowering
+from adaptive_eager.trace import Geometry, Node, Operand, Scalar, Trace
 
 
 @dataclass
@@ -128,12 +128,13 @@ class Assembler:
     def _recipe(self, lowering: Lowering, stores: list[Store], final_stores: list[Store]) -> LaunchRecipe:
         space = self.trace.geometries[self.group.geometry]
         moves = [self._moves(slot, space.rank) for slot in self._slots]
+        walks = moves + self._counted(space)
         order = self.group.order
         if order is None:
-            loops = merge(walk_order(space), moves) or [LoopDim(())]
+            loops = merge(walk_order(space), walks) or [LoopDim(())]
             kinds, kind = "k" * len(loops), "map"
         else:
-            kept = merge(list(order.kept), moves)
+            kept = merge(list(order.kept), walks)
             reduced = list(order.reduced)
             if order.inner:
                 loops, kinds, kind = kept + reduced, "k" * len(kept) + "r" * len(reduced), "inner"
@@ -150,7 +151,7 @@ class Assembler:
         kernel = Kernel(
             kinds,
             tuple(accesses),
-            tuple(lowering.program),
+            tuple(_placed(i, loops, space.rank) for i in lowering.program),
             tuple(stores),
             tuple(lowering.epilogue),
             tuple(final_stores),
@@ -158,6 +159,11 @@ class Assembler:
         loop_dims = [loop.dims for loop in loops]
         recorded = [self.trace.nodes[n].recorded for n in lowering.nodes]
         return LaunchRecipe(kernel, kind, self.group.iteration, loop_dims, sources, self._scalars, recorded)
+
+    def _counted(self, space: Geometry) -> list[Moves]:
+        """What the indices of the group's ops ask of its loops."""
+        kinds = {COUNTED[n.op] for n in self.group.points if n.op in COUNTED}
+        return [Moves(counted(space, kind == "dims"), space.rank) for kind in sorted(kinds)]
 
     def _moves(self, slot: _Slot, space_rank: int) -> Moves:
         geometry = self.trace.geometries[slot.geometry]
@@ -167,6 +173,13 @@ class Assembler:
             return Moves(geometry, space_rank, [-1] * space_rank)
         reduction = next(n for n in self.group.points if n.kind == "reduction")
         return Moves(geometry, space_rank, kept_dims(reduction, self.trace.geometries[self.group.geometry]))
+
+
+def _placed(instr: Instr, loops: list[LoopDim], rank: int) -> Instr:
+    """An index over dims of the space as one over loop dims."""
+    if instr.op != "index":
+        return instr
+    return replace(instr, attrs=index_dims(loops, rank + int(instr.attrs[0]) if instr.attrs else None))
 
 
 def assemble(trace: Trace, flow: Dataflow, group: Group, loaded: set[tuple[int, int]]) -> LaunchRecipe:

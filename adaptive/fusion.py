@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from adaptive_eager import params
 from adaptive_eager.dataflow import Dataflow, Version
-from adaptive_eager.layout import ReductionOrder, can_follow, reduction_order
-from adaptive_eager.trace import Node, Trace
+from adaptive_eager.layout import ReductionOrder, can_follow, counted, reduction_order
+from adaptive_eager.lowering import COUNTED
+from adaptive_eager.trace import Geometry, Node, Trace
 
 
 @dataclass
@@ -72,9 +73,15 @@ def walks_with(trace: Trace, node: Node, group: Group) -> bool:
     out, base = geometries[node.outputs[0].geometry], geometries[group.geometry]
     if out.shape != base.shape or out.layout != base.layout:
         return False
-    return group.order is None or all(
-        can_follow(group.order, base, geometries[o.geometry]) for o in (*node.inputs, *node.outputs)
-    )
+    return group.order is None or follows(trace, node, group.order, base)
+
+
+def follows(trace: Trace, node: Node, order: ReductionOrder, space: Geometry) -> bool:
+    """Whether a node of the points can be computed in a reduction's order."""
+    walked = [trace.geometries[o.geometry] for o in (*node.inputs, *node.outputs)]
+    if node.op in COUNTED:
+        walked.append(counted(space, COUNTED[node.op] == "dims"))
+    return all(can_follow(order, space, g) for g in walked)
 
 
 class Fuser:
@@ -216,7 +223,7 @@ class Fuser:
         return False
 
     def _fits_finals(self, node: Node, group: Group) -> bool:
-        if group.order is None:
+        if group.order is None or node.op in COUNTED:
             return False
         out = self.trace.geometries[node.outputs[0].geometry]
         if out.shape != group.kept_shape or out.layout != group.kept_layout or out.layout != b"":
@@ -238,9 +245,7 @@ class Fuser:
         if group.order is not None:
             out = geometries[node.outputs[0].geometry]
             return group.order == order and out.shape == group.kept_shape and out.layout == group.kept_layout
-        return all(
-            can_follow(order, source, geometries[o.geometry]) for n in group.points for o in (*n.inputs, *n.outputs)
-        )
+        return all(follows(self.trace, n, order, source) for n in group.points)
 
     def _new_group(self, node: Node) -> Group:
         base = node.inputs[0] if node.kind == "reduction" else node.outputs[0]

@@ -93,6 +93,22 @@ def merge(dims: list[int], tensors: list[Moves]) -> list[LoopDim]:
     return [LoopDim(tuple(loop)) for loop in loops]
 
 
+def counted(space: Geometry, dims: bool) -> Geometry:
+    """A geometry that is walked as an index over the space is counted: the row-major index of a point, or (`dims`) the
+    indices along single dims, for which no two dims may be one loop."""
+    sizes = [code & SIZE_ONE for code in space.codes]
+    if not dims:
+        return space._replace(contiguous=True, codes=bytes(sizes))
+    return space._replace(contiguous=False, codes=bytes(code | d for d, code in enumerate(sizes)))
+
+
+def index_dims(loops: Sequence[LoopDim], dim: int | None) -> tuple[int, ...]:
+    """Loop dims over which the index along dim `dim` of the space is counted (None: the row-major index of the point).
+    The loops must follow `counted`."""
+    found = [(loop.dims, i) for i, loop in enumerate(loops) if loop.dims and (dim is None or dim in loop.dims)]
+    return tuple(i for _, i in sorted(found))
+
+
 def reduction_order(node: Node, source: Geometry) -> ReductionOrder:
     """The order of a reduction node over its input."""
     mask = int(node.attrs[0])

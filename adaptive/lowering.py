@@ -17,6 +17,9 @@ _REDUCE_KINDS = {
 #: linalg_vector_norm by order: the instruction made of |x|, and how its values are reduced.
 _NORM_KINDS = {"0": "sum", "1": "sum", "2": "sum", "inf": "amax", "-inf": "amin", "p": "sum"}
 
+#: Ops whose values depend on where the point is: on its row-major index, or on the indices along its last two dims.
+COUNTED = {"arange": "linear", "tril": "dims", "triu": "dims"}
+
 REDUCTION_OPS = (*_REDUCE_KINDS, "linalg_vector_norm")
 
 
@@ -76,9 +79,18 @@ class Lowering:
                 args.append(self._emit(node.index, "constant", (), "f64", "f64", (kind.hex(),)))
             else:
                 args.append(self._scalar(next(next_scalar), kind, node.index))
+        if node.op in COUNTED:
+            args = self._indices(COUNTED[node.op], node.index) + args
         attrs = () if node.op == "div" and node.attrs == ("none",) else node.attrs
         value = self._emit(node.index, node.op, tuple(args), node.compute, node.result, attrs)
         return self._as(value, node.result, stored, node.index)
+
+    def _indices(self, what: str, node: int) -> list[int]:
+        """Values of the indices that an op takes first. Their attrs are dims of the space, counted from the last one
+        (none: the row-major index), until the loops are known (assemble)."""
+        if what == "linear":
+            return [self._emit(node, "index", (), "i64", "i64")]
+        return [self._emit(node, "index", (), "i64", "i64", (d,)) for d in (-2, -1)]
 
     def _as(self, value: int, dtype: str, stored: str, node: int) -> int:
         return value if dtype == stored else self._emit(node, "copy", (value,), stored, stored)

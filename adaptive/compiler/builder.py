@@ -73,6 +73,8 @@ class Builder:
         #: Gives the mask of lanes that hold real elements; data errors in the others are not reported.
         self.real_lanes: Callable[[], Val] | None = None
         self.reports_errors = False
+        #: i64 vectors that are s, s + 1, s + 2, ... at every point: name -> the scalar s.
+        self.runs: dict[str, str] = {}
         self._prefix = f"%{prefix}"
         self._count = 0
 

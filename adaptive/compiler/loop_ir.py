@@ -5,8 +5,8 @@ program run at every point, and for reductions a second program run once for eac
 and scalars are runtime values: a kernel serves every size of its layout class.
 
 Values are numbered: the program of a kernel is one list of `Instr`, and the value of `program[i]` is `i`; the epilogue
-continues the numbering (`epilogue[j]` is `len(program) + j`). Three instructions are not ATen ops: `load`, `scalar`
-and `constant`.
+continues the numbering (`epilogue[j]` is `len(program) + j`). Instructions that are not ATen ops: `load`, `scalar`,
+`constant`, `index`.
 
 The canonical text of a kernel (`Kernel.text()`) is what the kernel's cache key is made from, so two kernels with equal
 text are the same kernel. Nothing that is not in the text may change the generated code, but the target.
@@ -48,6 +48,8 @@ class Instr:
             "scalar" attrs = (scalar index, kind)     runtime scalar; kind "f" (double bits) or "i" (int64 bits);
                                                       dtype is the value's type: kind "f" -> "f64", "i" -> "i64"
             "constant" attrs = (hexadecimal text of a float,)   dtype f64
+            "index"  attrs = loop dims                row-major linear index of the point over these dims, in the order
+                                                      given: 0 over none, the index along it over one; dtype "i64"
     args    value numbers of the operands in schema order; -1 for an absent optional operand
     compute dtype the op works in before opmath (what torch calls the common dtype): operands are cast to it first,
             bf16/f16 then compute in f32

@@ -16,7 +16,7 @@ def emit_map(kernel: Kernel, b: Builder) -> list[str]:
     row_dims, vector_dim = (list(range(rank - 1)), rank - 1) if rank else ([], None)
     nest = Nest(b, kernel.accesses, loads, {s.access for s in kernel.stores}, row_dims, vector_dim)
     b.real_lanes = nest.real_lanes
-    program = Program(b, kernel.program, tuple(a.dtype for a in kernel.accesses), nest.load)
+    program = Program(b, kernel.program, tuple(a.dtype for a in kernel.accesses), nest)
     stored = [(s.access, program.stored(s.value, kernel.accesses[s.access].dtype)) for s in kernel.stores]
     for access, value in stored:
         nest.store(access, value)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adaptive_eager.compiler import conversion
-from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, Val, bits_of, literal
+from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, CompileError, Val, bits_of, literal
 from adaptive_eager.compiler.loop_ir import BROADCAST, ITEMSIZE, UNIT, Access
 
 #: 1 in memory form: padding that no operation objects to.
@@ -196,6 +196,42 @@ class Nest:
 
     def _bits(self, value: Val) -> Val:
         return value if value.ty.startswith("i") else self.b.as_bits(value)
+
+    # -- indices ----------------------------------------------------------------------------------------------------
+
+    def index(self, dims: Sequence[int]) -> Val:
+        """Row-major linear index of the block's points over `dims`, an i64 vector.
+
+        A block past the row's end goes on counting. If the points of a block follow each other, the builder is told.
+        """
+        b = self.b
+        total, at = "0", ENTRY
+        weight = "1"  # of a step along a dim: the product of the later sizes
+        step = ""
+        terms = []
+        for d in reversed(dims):
+            if d == self.vector_dim:
+                terms.append((BODY, b.put(BODY, f"mul i64 %i, {weight}")))
+                step = weight
+            elif d in self.row_dims:
+                terms.append((ROW, b.put(ROW, f"mul i64 %i{d}, {weight}")))
+            elif d in self.outer_dims:
+                terms.append((ENTRY, b.put(ENTRY, f"mul i64 %x{d}, {weight}")))
+            else:
+                raise CompileError(f"index: dimension {d} is not walked here")
+            if d != dims[0]:
+                weight = b.put(ENTRY, f"mul i64 {weight}, %n{d}")
+        for level, term in sorted(terms):
+            at = level
+            total = b.put(level, f"add i64 {total}, {term}")
+        first = b.splat(total, "i64", at)
+        if not step:
+            return first
+        lanes = b.lane_numbers("i64")
+        index = b.add(first, lanes if step == "1" else b.mul(lanes, b.splat(step, "i64", ENTRY)))
+        if step == "1":
+            b.runs[index.ref] = total
+        return index
 
     # -- text of the loops ------------------------------------------------------------------------------------------
 

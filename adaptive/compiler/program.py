@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from adaptive_eager.compiler import conversion
 from adaptive_eager.compiler.builder import ENTRY, Builder, CompileError, Val
 from adaptive_eager.compiler.loop_ir import Instr
+from adaptive_eager.compiler.nest import Nest
 from adaptive_eager.compiler.semantics import lookup
-
-#: Loads the memory form of an access at the current point.
-Loader = Callable[[int], Val]
 
 
 class Program:
@@ -20,11 +18,11 @@ class Program:
     that do not depend on a reduced dimension. `values` may be preset (reduction results).
     """
 
-    def __init__(self, builder: Builder, instructions: tuple[Instr, ...], dtypes: tuple[str, ...], loader: Loader):
+    def __init__(self, builder: Builder, instructions: tuple[Instr, ...], dtypes: tuple[str, ...], nest: Nest):
         self.builder = builder
         self.instructions = instructions
         self.access_dtypes = dtypes
-        self.loader = loader
+        self.nest = nest
         self.values: dict[int, Val] = {}
         self._casts: dict[tuple[int, str, bool], Val] = {}
 
@@ -64,11 +62,13 @@ class Program:
     def _emit(self, instr: Instr) -> Val:
         if instr.op == "load":
             access = int(instr.attrs[0])
-            return conversion.from_memory(self.builder, self.loader(access), self.access_dtypes[access])
+            return conversion.from_memory(self.builder, self.nest.load(access), self.access_dtypes[access])
         if instr.op == "scalar":
             return self._scalar(instr)
         if instr.op == "constant":
             return self.builder.const("double", float.fromhex(str(instr.attrs[0])))
+        if instr.op == "index":
+            return self.nest.index([int(d) for d in instr.attrs])
         if instr.op == "reduce":
             raise CompileError("reduce: a reduction's value may only be used by the epilogue")
         return self._operation(instr)

@@ -133,7 +133,7 @@ class Chunk(Part):
         stores = {s.access for s in kernel.stores}
         self.nest = Nest(self.b, kernel.accesses, loads, stores, self.row_dims, self.last, self.outer_dims)
         self.b.real_lanes = self.nest.real_lanes
-        self.program = Program(self.b, kernel.program, self.dtypes, self.nest.load)
+        self.program = Program(self.b, kernel.program, self.dtypes, self.nest)
 
     def emit_stores(self) -> None:
         """The stores of every point."""
@@ -178,7 +178,7 @@ class Finish(Part):
         stores = {s.access for s in kernel.final_stores}
         vector_dim = None if self.inner else self.last
         self.nest = Nest(self.b, kernel.accesses, loads, stores, (), vector_dim, self.outer_dims, one_point=self.inner)
-        self.program = Program(self.b, everything, self.dtypes, self.nest.load)
+        self.program = Program(self.b, everything, self.dtypes, self.nest)
         #: Operations that combine a chunk's accumulators with the totals.
         self.join = Builder(b.target, b.declarations, b.helpers, prefix="j")
 

@@ -36,6 +36,7 @@ enum OpFlags : uint32_t {
   kHeldNumbers = 1 << 11,    // refuses a Scalar argument that the compute dtype cannot hold, as ATen's CPU kernel does
   kOpmathNumbers = 1 << 12,  // the same of the dtype that half types compute in
   kSameOut = 1 << 13,        // its out= has the dtype of the result, and no other
+  kIntOperands = 1 << 14,    // int arguments are runtime values, like numbers
 };
 
 // "map", "reduction", ...

@@ -84,7 +84,7 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
       r.absent();
     } else if (v.isString()) {
       r.attr(v.toStringRef());
-    } else if (number) {
+    } else if (number || (v.isInt() && row.is(kIntOperands))) {
       r.scalar(v.toScalar());
     } else if (v.isNone()) {
       r.attr(std::string("none"));  // an absent rounding mode

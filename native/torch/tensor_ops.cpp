@@ -1,5 +1,7 @@
 // Making, viewing, resizing and copying tensors.
 
+#include "tensor_ops.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>
@@ -24,7 +26,6 @@
 #include "recorder.h"
 
 namespace neuron {
-namespace {
 
 using at::Scalar;
 using at::Tensor;
@@ -37,6 +38,27 @@ OpRow map_row(const char* name) {
   row.id = hash_text(std::string("map ") + name);
   return row;
 }
+
+bool mapped(const Tensor& t) {
+  return compiled_dtype(t.scalar_type()) && t.dim() <= kMaxRank && t.layout() == c10::kStrided && !t.is_conj() &&
+         !t.is_neg();
+}
+
+// Host bytes into device memory, read now: the caller may change them as soon as this returns.
+void upload(const Tensor& dst, const Tensor& src) {
+  Recorder& r = recorder(dst.device().index());
+  if (!r.pending(dst.storage().unsafeGetStorageImpl())) {
+    GilFreeLock execution(r.execution_mutex());
+    const BackendOnlyGuard guard;
+    host_alias(dst).copy_(src);
+    return;
+  }
+  Tensor staged = new_contiguous_tensor(src.sizes(), src.scalar_type(), dst.device().index());
+  upload(staged, src);
+  dst.copy_(staged);
+}
+
+namespace {
 
 const OpRow kCopy = map_row("copy");
 const OpRow kFill = map_row("fill");
@@ -139,24 +161,6 @@ const Tensor& resize(const Tensor& self, c10::SymIntArrayRef size, std::optional
 // ---- copies ----
 
 // Host bytes into device memory, read now: the caller may change them as soon as this returns.
-void upload(const Tensor& dst, const Tensor& src) {
-  Recorder& r = recorder(dst.device().index());
-  if (!r.pending(dst.storage().unsafeGetStorageImpl())) {
-    GilFreeLock execution(r.execution_mutex());
-    const BackendOnlyGuard guard;
-    host_alias(dst).copy_(src);
-    return;
-  }
-  Tensor staged = new_contiguous_tensor(src.sizes(), src.scalar_type(), dst.device().index());
-  upload(staged, src);
-  dst.copy_(staged);
-}
-
-bool mapped(const Tensor& t) {
-  return compiled_dtype(t.scalar_type()) && t.dim() <= kMaxRank && t.layout() == c10::kStrided && !t.is_conj() &&
-         !t.is_neg();
-}
-
 Tensor& copy(Tensor& self, const Tensor& source, bool) {
   if (self.is_same(source)) return self;
   TORCH_CHECK(self.defined() && source.defined(), "copy_: self and src must be defined tensors");
@@ -247,35 +251,6 @@ Tensor& fill_tensor(Tensor& self, const Tensor& value) {
   return copy(self, value.expand_as(self), false);
 }
 
-// ---- factories whose values are known at the call: made on the host, uploaded ----
-
-void host_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  Tensor out = stack->back().toTensor();
-  Tensor host = at::empty({0}, out.options().device(c10::kCPU));
-  stack->back() = host;
-  {
-    const BackendOnlyGuard guard;
-    naming_lack_of_memory([&] { op.callBoxed(stack); });
-  }
-  stack->pop_back();
-  if (out.sizes() != host.sizes()) {
-    if (out.numel() != 0) {
-      TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
-                 ", which does not match the required output shape ", host.sizes(), ".");
-    }
-    out.resize_(host.sizes());
-  }
-  at::assert_no_internal_overlap(out);
-  upload(out, host);
-  stack->emplace_back(std::move(out));
-}
-
-// randperm draws from the device's generator, after what was recorded before it.
-void host_random_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  ++stats().host_ops;
-  run_now(op, stack, device_of(*stack, op.schema().arguments().size()), FlushCause::kGenerator);
-}
-
 void no_operation(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
@@ -305,12 +280,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("fill_.Scalar", &fill);
   m.impl("fill_.Tensor", &fill_tensor);
   m.impl("zero_", &zero);
-  for (const char* name : {"arange.start_out", "linspace.out", "logspace.out", "range.out", "eye.out", "eye.m_out"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_factory>());
-  }
-  for (const char* name : {"randperm.generator_out", "randperm.out"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_random_factory>());
-  }
   m.impl("record_stream", torch::CppFunction::makeFromBoxedFunction<&no_operation>());
 }
 

@@ -33,6 +33,11 @@ def stored(recipe):
     return [recipe.nodes[s.value] for s in (*recipe.kernel.stores, *recipe.kernel.final_stores)]
 
 
+def indices(recipe):
+    """Loop dims of each index of a kernel."""
+    return [i.attrs for i in recipe.kernel.program if i.op == "index"]
+
+
 class TestStores:
     def test_dead_intermediates_are_not_stored(self):
         t = TraceBuilder()
@@ -115,6 +120,35 @@ class TestLoops:
         x = t.input("f32", ("B", "N")).t()
         recipe = recipe_of(t.build(live=[t.map("exp", x)]))
         assert recipe.loop_dims == [(1, 0)] and [a.moves for a in recipe.kernel.accesses] == ["c", "c"]
+
+    def test_an_index_counts_in_logical_order(self):
+        t = TraceBuilder()
+        recipe = recipe_of(t.build(live=[t.map("arange", 3, 2, shape=("A", "B", "C"))]))
+        assert recipe.loop_dims == [(0, 1, 2)] and indices(recipe) == [(0,)]
+        t = TraceBuilder()
+        x = t.input("f32", ("B", "C", "H", "W"), (0, 2, 3, 1))
+        recipe = recipe_of(t.build(live=[t.map("arange", 3, 2, out=x)]))
+        assert recipe.loop_dims == [(0,), (2, 3), (1,)] and indices(recipe) == [(0, 2, 1)]
+
+    def test_indices_along_single_dims_split(self):
+        t = TraceBuilder()
+        x = t.input("f32", ("A", "B", "C"))
+        recipe = recipe_of(t.build(live=[t.map("tril", t.map("exp", x), 0)]))
+        assert recipe.loop_dims == [(0,), (1,), (2,)]
+        assert indices(recipe) == [(1,), (2,)]
+        t = TraceBuilder()
+        recipe = recipe_of(t.build(live=[t.map("tril", t.input("f32", ("A", 1, "C")), 0)]))
+        assert indices(recipe) == [(), (1,)]
+
+    def test_a_reduction_that_walks_otherwise_is_another_kernel(self):
+        """The reduced dims of a transposed input are one loop, against the order in which an index counts."""
+        t = TraceBuilder()
+        x = t.input("f32", ("B", "N")).t()
+        y = t.map("add", x, t.map("arange", 0, 1, shape=("N", "B")))
+        assert len(recipes_of(t.build(live=[t.reduce("sum", y)]))) >= 2
+        t = TraceBuilder()
+        y = t.map("arange", 0, 1, shape=("N", "B"))
+        assert len(recipes_of(t.build(live=[t.reduce("sum", y)]))) == 1
 
     def test_inner_reduction(self):
         t = TraceBuilder()
@@ -247,6 +281,12 @@ def scalar_op(op, args):
     """The ops of the random windows on whole numbers, where no order of a sum can be seen."""
     if op in ("copy", "fill"):
         return args[0]
+    if op == "arange":
+        index, start, step = args
+        return (start + step * index) % PRIME
+    if op == "tril":
+        line, column, x, diagonal = args
+        return x if column - line <= diagonal else 0
     a, b = args
     return {"add": a + b, "sub": a - b, "mul": a * b}[op] % PRIME
 
@@ -283,6 +323,11 @@ class Machine:
             values = [2 * v % PRIME for v in self.read(ins[0])]
         else:
             columns = [self.read(x, out.sizes) for x in ins]
+            places = list(itertools.product(*map(range, out.sizes)))
+            if node.op == "arange":
+                columns.insert(0, list(range(len(places))))
+            if node.op == "tril":
+                columns[:0] = [[p[-2] for p in places], [p[-1] for p in places]]
             columns += [[self.t.scalars[s]] * prod(out.sizes) for s in node.scalars]
             values = [scalar_op(node.op, args) for args in zip(*columns, strict=True)]
         for place, value in zip(out.places(), values, strict=True):
@@ -321,6 +366,10 @@ class Machine:
                     values[number] = memory[at]
                 elif i.op == "scalar":
                     values[number] = t.scalars[recipe.scalars[i.attrs[0]]]
+                elif i.op == "index":
+                    values[number] = 0
+                    for d in i.attrs:
+                        values[number] = values[number] * sizes[d] + index[d]
                 elif i.op == "reduce":
                     values.setdefault(number, []).append(values[i.args[0]])
                 else:

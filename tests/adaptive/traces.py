@@ -366,6 +366,10 @@ def windows(draw: st.DrawFn) -> tuple[TraceBuilder, list[Tensor]]:
             made = t.map("fill", draw(st.integers(0, 9)), shape=draw(st.sampled_from(SHAPES)))
         elif kind == "host":
             made = t.host("twice", x)
+        elif kind == "arange" and may_write(x):
+            made = t.map("arange", 1, 2, out=x)
+        elif kind == "tril" and len(x.sizes) > 1:
+            made = t.map("tril", x, draw(st.integers(-1, 1)))
         elif kind == "random" and may_write(x):
             t.host("draw", out=x, random=True)
         elif kind == "map":
@@ -392,7 +396,7 @@ def windows(draw: st.DrawFn) -> tuple[TraceBuilder, list[Tensor]]:
 
 _RANDOM_OPS = (
     "map", "map", "map", "in place", "in place", "overwrite", "reduce", "reduce", "reduce out", "view", "view", "fill",
-    "host", "random",
+    "host", "random", "arange", "tril",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from adaptive_eager.compiler.semantics import (  # noqa: F401  (imported for the
     backward,
     comparison,
     integer,
+    position,
     special,
 )
 from adaptive_eager.compiler.semantics.registry import OPS, Op, lookup
