@@ -72,7 +72,7 @@ class Assembler:
             for node in self.group.points:
                 if node.kind == "reduction":
                     lowering.finish_reduction(node)
-                    self._values[node.index, 0] = lowering.result_of(node, self._stored_dtype(node))
+                    self._values[node.index, 0] = lowering.result_of(node, self._stored_dtypes(node)[0])
             for node in self.group.finals:
                 self._lower(node, lowering, final=True)
         for node in self.group.nodes():
@@ -96,10 +96,11 @@ class Assembler:
         if node.kind == "reduction":
             lowering.begin_reduction(node, operands[0], scalars)
         else:
-            self._values[node.index, 0] = lowering.map(node, operands, scalars, self._stored_dtype(node))
+            for k, value in enumerate(lowering.map(node, operands, scalars, self._stored_dtypes(node))):
+                self._values[node.index, k] = value
 
-    def _stored_dtype(self, node: Node) -> str:
-        return self.trace.geometries[node.outputs[0].geometry].dtype
+    def _stored_dtypes(self, node: Node) -> list[str]:
+        return [self.trace.geometries[o.geometry].dtype for o in node.outputs]
 
     def _operand(self, node: Node, k: int, lowering: Lowering, final: bool) -> int:
         source = self.flow.sources[node.index, k]

@@ -6,7 +6,7 @@ rough, from single measurements on one AVX2 core (bench/op_cost.py measures them
 
 from __future__ import annotations
 
-from adaptive_eager.compiler.loop_ir import Kernel
+from adaptive_eager.compiler.loop_ir import BROADCAST, Kernel
 
 _WEIGHTS = {
     "exp": 16, "exp2": 16, "expm1": 60, "sigmoid": 24, "silu": 24, "log": 42, "log2": 44, "log10": 44, "log1p": 46,
@@ -24,5 +24,9 @@ def op_cost(op: str) -> int:
 
 def kernel_cost(kernel: Kernel) -> int:
     """Work at one point of the kernel's loop nest, in quarters of a float32 addition."""
-    instructions = sum(op_cost(i.op) for i in kernel.program)
-    return max(1, instructions + len(kernel.stores))
+    uniform: list[bool] = []  # the same at every point: computed once a call
+    for i in kernel.program:
+        still = i.op == "load" and not kernel.accesses[int(i.attrs[0])].moves.strip(BROADCAST)
+        uniform.append(i.op in ("scalar", "constant") or still or (bool(i.args) and all(a < 0 or uniform[a] for a in i.args)))
+    moving = (i for i, same in zip(kernel.program, uniform, strict=True) if not same)
+    return max(1, sum(op_cost(i.op) for i in moving) + len(kernel.stores))

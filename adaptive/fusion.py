@@ -223,7 +223,8 @@ class Fuser:
         return False
 
     def _fits_finals(self, node: Node, group: Group) -> bool:
-        if group.order is None or node.op in COUNTED:
+        # An update of several tensors stays by itself: many alike ones are launched together.
+        if group.order is None or node.op in COUNTED or len(node.outputs) > 1:
             return False
         out = self.trace.geometries[node.outputs[0].geometry]
         if out.shape != group.kept_shape or out.layout != group.kept_layout or out.layout != b"":

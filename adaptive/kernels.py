@@ -43,6 +43,7 @@ GENERATOR_SOURCES = (
             "row_programs",
             "strips",
             "trace",
+            "updates",
         )
     ),
 )

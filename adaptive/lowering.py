@@ -1,12 +1,14 @@
 """Lowering: a trace node as instructions of the loop IR.
 
-Most nodes are one instruction of the same name; norms and means are a few, in the accumulator's dtype, rounded once.
+Most nodes are one instruction of the same name; norms and means are a few, in the accumulator's dtype, rounded once. So
+are an optimizer's updates, which have several results (adaptive/updates.py).
 """
 
 from __future__ import annotations
 
 from adaptive_eager.compiler.loop_ir import Instr
 from adaptive_eager.trace import Node
+from adaptive_eager.updates import UPDATES
 
 #: Kind of the `reduce` instruction of each reduction op; norms are below.
 _REDUCE_KINDS = {
@@ -66,8 +68,8 @@ class Lowering:
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def map(self, node: Node, operands: list[int], scalars: list[int], stored: str) -> int:
-        """Value of a pointwise node, as the dtype of the tensor it is stored in."""
+    def map(self, node: Node, operands: list[int], scalars: list[int], stored: list[str]) -> list[int]:
+        """Values of a pointwise node's results, each as the dtype of the tensor it is stored in."""
         args: list[int] = []
         next_operand, next_scalar = iter(operands), iter(scalars)
         for kind in node.args:
@@ -81,9 +83,16 @@ class Lowering:
                 args.append(self._scalar(next(next_scalar), kind, node.index))
         if node.op in COUNTED:
             args = self._indices(COUNTED[node.op], node.index) + args
-        attrs = () if node.op == "div" and node.attrs == ("none",) else node.attrs
-        value = self._emit(node.index, node.op, tuple(args), node.compute, node.result, attrs)
-        return self._as(value, node.result, stored, node.index)
+        if node.op in UPDATES:
+
+            def emit(op: str, operands: tuple[int, ...], dtype: str) -> int:
+                return self._emit(node.index, op, operands, dtype, dtype)
+
+            values = UPDATES[node.op](emit, args, node.attrs, node.compute)
+        else:
+            attrs = () if node.op == "div" and node.attrs == ("none",) else node.attrs
+            values = [self._emit(node.index, node.op, tuple(args), node.compute, node.result, attrs)]
+        return [self._as(v, node.result, dtype, node.index) for v, dtype in zip(values, stored, strict=True)]
 
     def _indices(self, what: str, node: int) -> list[int]:
         """Values of the indices that an op takes first. Their attrs are dims of the space, counted from the last one

@@ -107,9 +107,9 @@ class Rematerialiser:
         return version.visible(self.trace) or version.read_through_memory
 
     def _changed(self, geometry: int, since: Node, at: int) -> bool:
-        """Whether memory is written after node `since` read it, up to step `at`."""
+        """Whether memory is written by node `since` itself or after it, up to step `at`."""
         writes = self._writes.get(self.trace.geometries[geometry].slot, [])
-        return any(node > since.index and self._home[node] <= at for node in writes)
+        return any(node >= since.index and self._home[node] <= at for node in writes)
 
     def _loads(self, group: Group) -> set[tuple[int, int]]:
         """(geometry, version node or -1) of what the points of a kernel load."""

@@ -44,8 +44,13 @@ size_t cut_position(const Window& window) {
   for (size_t i = first; i < n; ++i) {
     if (window.nodes[i].context < window.nodes[best].context) best = i;
   }
-  return best + 1;
+  return window.nodes[best].context == kInsideCall ? n : best + 1;
 }
+
+// A window of one call after another with thousands of tensors each.
+constexpr int64_t kNodesAnOp = 16;
+
+thread_local const Call* t_call = nullptr;
 
 }  // namespace
 
@@ -81,7 +86,7 @@ Recorder& recorder(int device) {
 // ---- recording -----------------------------------------------------------------------------------------------------
 
 Recording::Recording(Recorder& recorder, const OpRow& row) : recorder_(recorder), window_(recorder.window_) {
-  node_.origin = current_origin();
+  node_.origin = t_call ? t_call->origin() : current_origin();
   lock_without_gil(recorder.window_mutex_);
   lock_ = std::unique_lock<std::mutex>(recorder.window_mutex_, std::adopt_lock);
   node_.row = &row;
@@ -131,18 +136,60 @@ void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
   enter_thread();
   node_.compute = compute;
   node_.result = result;
-  recorder_.context_ = (recorder_.context_ << 11) + scramble(node_.row->id + static_cast<uint8_t>(compute));
-  node_.context = scramble(recorder_.context_);
+  const uint64_t id = node_.row->id + static_cast<uint8_t>(compute);
+  node_.context = t_call ? kInsideCall : recorder_.next_context(id);
   window_.nodes.push_back(std::move(node_));
+  if (!t_call) ++window_.calls;
   ++stats().ops_recorded;
-  const bool full = static_cast<int64_t>(window_.nodes.size()) >= params().max_ops;
-  const bool heavy = window_.output_bytes > params().max_bytes;
+  const bool inside = t_call && static_cast<int64_t>(window_.nodes.size()) < kNodesAnOp * params().max_ops;
+  const bool full = !inside && recorder_.is_full();
   lock_.unlock();
-  if (params().mode == Mode::kStepwise) {
+  if (!t_call && params().mode == Mode::kStepwise) {
     recorder_.flush(FlushCause::kStepwise);
-  } else if (full || heavy) {
-    recorder_.cut_and_run(full ? FlushCause::kFull : FlushCause::kBytes);
+  } else if (full) {
+    recorder_.cut_and_run();
   }
+}
+
+bool Recorder::is_full() const {
+  return window_.calls >= params().max_ops || window_.output_bytes > params().max_bytes ||
+         static_cast<int64_t>(window_.nodes.size()) >= kNodesAnOp * params().max_ops;
+}
+
+uint64_t Recorder::next_context(uint64_t id) {
+  context_ = (context_ << 11) + scramble(id);
+  return scramble(context_) >> 1;  // never kInsideCall
+}
+
+void Recorder::end_call(uint64_t id) {
+  {
+    GilFreeLock lock(window_mutex_);
+    // Nothing was recorded on this device, or it has run already.
+    if (window_.empty() || window_.nodes.back().context != kInsideCall) return;
+    window_.nodes.back().context = next_context(id);
+    ++window_.calls;
+    if (params().mode != Mode::kStepwise && !is_full()) return;
+  }
+  if (params().mode == Mode::kStepwise)
+    flush(FlushCause::kStepwise);
+  else
+    cut_and_run();
+}
+
+Call::Call(uint64_t id) : id_(id), origin_(nullptr), outermost_(!t_call) {
+  if (!outermost_) return;
+  origin_ = current_origin();
+  t_call = this;
+}
+
+Call::~Call() {
+  if (outermost_) t_call = nullptr;
+}
+
+void Call::finish() {
+  if (!outermost_) return;
+  t_call = nullptr;
+  for (int d = 0; d < device_count(); ++d) recorder(d).end_call(id_);
 }
 
 // ---- running -------------------------------------------------------------------------------------------------------
@@ -168,12 +215,13 @@ void Recorder::flush(FlushCause cause) {
   run_locked(cause);
 }
 
-void Recorder::cut_and_run(FlushCause cause) {
+void Recorder::cut_and_run() {
   GilFreeLock execution(execution_mutex_);
+  FlushCause cause;
   {
     GilFreeLock lock(window_mutex_);
-    if (static_cast<int64_t>(window_.nodes.size()) < params().max_ops && window_.output_bytes <= params().max_bytes)
-      return;
+    if (!is_full()) return;
+    cause = window_.output_bytes > params().max_bytes ? FlushCause::kBytes : FlushCause::kFull;
     std::swap(window_, running_);
     window_.renew();
     const size_t cut = cut_position(running_);

@@ -46,9 +46,13 @@ class Recorder {
 
  private:
   friend class Recording;
+  friend class Call;
 
-  void run_locked(FlushCause cause);   // execution_mutex_ held; runs running_
-  void cut_and_run(FlushCause cause);  // window full: runs its head, keeps its tail pending
+  bool is_full() const;                // window_mutex_ held
+  uint64_t next_context(uint64_t id);  // window_mutex_ held
+  void end_call(uint64_t id);
+  void run_locked(FlushCause cause);  // execution_mutex_ held; runs running_
+  void cut_and_run();                 // window full: runs its head, keeps its tail pending
   void run_planned(const Plan& plan, size_t first_node);
   void run_unfused(size_t begin, size_t end);
   void run_node(size_t i);
@@ -72,6 +76,24 @@ Recorder& recorder(int device);
 
 // A keyboard interrupt that came while a window was being planned: delivered once the window has run.
 void defer_interrupt();
+
+// One call of the program that records many ops. They have one origin and count as one op, and a window is not cut
+// between them. Calls may nest: the outermost one counts.
+class Call {
+ public:
+  // `id` names the op that is called.
+  explicit Call(uint64_t id);
+  ~Call();
+  // Commits the call. May run the window.
+  void finish();
+
+  const Origin* origin() const { return origin_; }
+
+ private:
+  const uint64_t id_;
+  const Origin* origin_;
+  bool outermost_;
+};
 
 // Records one op: add operands and scalars in schema order, then the outputs, then finish().
 class Recording {

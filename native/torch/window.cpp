@@ -29,6 +29,7 @@ void Window::renew() {
   slots.clear();
   foreign_slots.clear();
   output_bytes = 0;
+  calls = 0;
 }
 
 void Window::split(size_t cut, Window& tail) {
@@ -53,6 +54,7 @@ void Window::split(size_t cut, Window& tail) {
     const auto a = attrs.begin() + node.attrs;
     node.attrs = static_cast<uint32_t>(tail.attrs.size());
     tail.attrs.insert(tail.attrs.end(), a, a + node.n_attrs);
+    tail.calls += node.context != kInsideCall;
     tail.nodes.push_back(std::move(node));
   }
   nodes.resize(cut);

@@ -20,7 +20,7 @@ namespace neuron {
 struct Origin;
 
 inline constexpr int kMaxRank = 8;  // tensors of higher rank run on the host
-inline constexpr int kMaxArgs = 12;
+inline constexpr int kMaxArgs = 16;
 
 // A tensor as an op saw it: a storage (by slot) and a geometry over it.
 struct Operand {
@@ -52,12 +52,14 @@ struct HostCall {
   std::vector<TensorRef> tensors;
 };
 
+inline constexpr uint64_t kInsideCall = ~uint64_t{0};
+
 struct Node {
   const OpRow* row;
   const Origin* origin;
   std::unique_ptr<HostCall> host;
   uint64_t args;     // ArgKind of each argument in schema order, four bits each
-  uint64_t context;  // hash over the last ops, for the cut
+  uint64_t context;  // hash over the last calls, for the cut; kInsideCall if more ops of its call follow
   uint32_t operands, scalars, attrs;
   uint8_t n_in, n_out, n_scalars, n_attrs;
   c10::ScalarType compute, result;
@@ -73,6 +75,7 @@ struct Window {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> slots;
   ska::flat_hash_map<c10::StorageImpl*, uint32_t> foreign_slots;  // storages not made by our allocator
   int64_t output_bytes = 0;
+  int64_t calls = 0;  // that ended in here: an op each, or one with many tensors (Call)
 
   Window() { renew(); }
   bool empty() const { return nodes.empty(); }

@@ -28,7 +28,7 @@ def lower_map(record):
     node, stored = node_of(record)
     lowering = Lowering()
     operands = [lowering.load(k, "f32", node.index) for k in range(len(node.inputs))]
-    value = lowering.map(node, operands, list(range(len(node.scalars))), stored)
+    (value,) = lowering.map(node, operands, list(range(len(node.scalars))), [stored])
     assert value == len(lowering.program) - 1
     return lines(lowering.program[len(operands) :])
 
@@ -86,8 +86,8 @@ class TestMaps:
         node, stored = node_of(lambda t: t.map("add", matrix(t), 1.0))
         lowering = Lowering()
         x = lowering.load(0, "f32", 0)
-        lowering.map(node, [x], [0], stored)
-        lowering.map(node, [x], [0], stored)
+        lowering.map(node, [x], [0], [stored])
+        lowering.map(node, [x], [0], [stored])
         assert [i.op for i in lowering.program] == ["load", "scalar", "add", "add"]
 
 
@@ -159,7 +159,7 @@ def test_a_scalar_of_the_points_is_another_value_in_the_epilogue():
     t.reduce("mean", t.map("mul", matrix(t), 3), [1])
     mul, mean = t.build().nodes
     lowering = Lowering()
-    x = lowering.map(mul, [lowering.load(0, "f32", 0)], [0], "f32")
+    (x,) = lowering.map(mul, [lowering.load(0, "f32", 0)], [0], ["f32"])
     lowering.begin_reduction(mean, x, [0])
     lowering.begin_epilogue()
     lowering.finish_reduction(mean)
@@ -174,7 +174,7 @@ def test_values_lead_back_to_nodes():
     t.reduce("mean", t.map("exp", matrix(t)), [1])
     exp, mean = t.build().nodes
     lowering = Lowering()
-    lowering.begin_reduction(mean, lowering.map(exp, [lowering.load(0, "f32", 0)], [], "f32"), [0])
+    lowering.begin_reduction(mean, lowering.map(exp, [lowering.load(0, "f32", 0)], [], ["f32"])[0], [0])
     lowering.begin_epilogue()
     lowering.finish_reduction(mean)
     assert lowering.nodes == [0, 0, 1, 1, 1]

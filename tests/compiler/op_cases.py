@@ -66,6 +66,7 @@ CASES: list[Case] = [
     *_unary("neg", dtypes=NUMBERS, exact=True),
     *_unary("floor", "ceil", "trunc", "round", dtypes=NUMBERS, exact=True),
     *_unary("frac", "reciprocal", exact=True),
+    Case("complement", lambda x: 1 - x, ("x",), exact=True),
     *_unary("sqrt", "rsqrt"),
     *_unary("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
     *_unary("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid"),

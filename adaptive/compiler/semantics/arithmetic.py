@@ -189,6 +189,12 @@ def _neg(b, args, dtype, attrs):
     return b.fneg(args[0]) if dtype in FLOATS else b.sub(b.const(args[0].ty, 0), args[0])
 
 
+@row("complement", 1, domain="float")
+def _complement(b, args, dtype, attrs):
+    """1 - x, for adaptive/updates.py: no op of ATen."""
+    return b.fsub(b.const(args[0].ty, 1.0), args[0])
+
+
 @row("reciprocal", 1, domain="float")
 def _reciprocal(b, args, dtype, attrs):
     return b.fdiv(b.const(args[0].ty, 1.0), args[0])

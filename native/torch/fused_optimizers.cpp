@@ -1,0 +1,158 @@
+// torch.optim's fused ops: one node a parameter, with all the tensors it changes (adaptive/updates.py says how).
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/OpMathType.h>
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include "fallback.h"
+#include "hash.h"
+#include "record_boxed.h"
+#include "recorder.h"
+
+namespace neuron {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+
+constexpr const char* kOps[] = {
+    "_fused_adam_", "_fused_adam_.tensor_lr", "_fused_adamw_",   "_fused_adamw_.tensor_lr",
+    "_fused_sgd_",  "_fused_sgd_.tensor_lr",  "_fused_adagrad_", "_fused_adagrad_.tensor_lr",
+};
+
+bool ours(const Tensor& t) {
+  return t.device().type() == kNeuron && t.layout() == c10::kStrided && t.dim() <= kMaxRank && !t.is_conj() &&
+         !t.is_neg() && compiled_dtype(t.scalar_type());
+}
+
+class FusedOptimizer final : public c10::OperatorKernel {
+ public:
+  explicit FusedOptimizer(const c10::OperatorHandle& op) : n_args_(op.schema().arguments().size()) {
+    row_.name = op.schema().name().substr(6);  // without "aten::"
+    row_.kind = OpKind::kMap;
+    row_.id = hash_text("update " + row_.name);
+    for (const auto& arg : op.schema().arguments()) args_.push_back({arg.name()});
+  }
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    const IValue* values = stack->data() + stack->size() - n_args_;
+    const auto params = values[0].toListRef();
+    if (!recordable(values)) return run_fallback(op, stack);
+    Call call(row_.id);
+    for (size_t i = 0; i < params.size(); ++i) record(values, i);
+    call.finish();
+    torch::jit::drop(*stack, n_args_);
+  }
+
+ private:
+  struct Arg {
+    std::string name;
+    bool state() const { return name != "state_steps" && name != "lr" && name != "grad_scale" && name != "found_inf"; }
+  };
+
+  // The tensor of parameter `i`, or of all; undefined where there is none.
+  static const Tensor& tensor(const IValue& v, size_t i) {
+    static const Tensor none;
+    if (v.isTensor()) return v.toTensor();
+    if (!v.isList()) return none;
+    const auto list = v.toListRef();
+    return list.empty() ? none : list[i].toTensor();
+  }
+
+  double number(const IValue* values, const char* name) const {
+    for (size_t a = 0; a < n_args_; ++a) {
+      if (args_[a].name == name) return values[a].toDouble();
+    }
+    return 1.0;
+  }
+
+  // SGD without momentum has no use for its buffers.
+  bool present(const IValue* values, size_t a, size_t i) const {
+    return tensor(values[a], i).defined() &&
+           (args_[a].name != "momentum_buffer_list" || number(values, "momentum") != 0.0);
+  }
+
+  bool written(const IValue* values, size_t a) const {
+    if (!args_[a].state()) return false;
+    return args_[a].name != "grads" || !values[n_args_ - 2].isNone();  // a gradient is only changed by grad_scale
+  }
+
+  bool recordable(const IValue* values) const {
+    const auto params = values[0].toListRef();
+    for (size_t a = 0; a < n_args_; ++a) {
+      if (!values[a].isList()) continue;
+      const size_t n = values[a].toListRef().size();
+      TORCH_CHECK(n == params.size() || (a > 1 && n == 0), row_.name, ": ", args_[a].name, " has ", n,
+                  " tensors, need ", params.size());
+    }
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Tensor& param = params[i].toTensor();
+      if (!c10::isFloatingType(param.scalar_type()) || !ours(param)) return false;
+      for (size_t a = 0; a < n_args_; ++a) {
+        const Tensor& t = tensor(values[a], i);
+        if (!t.defined()) continue;
+        if (!args_[a].state() && t.numel() == 1 && (t.device().is_cpu() || t.device() == param.device())) continue;
+        if (!ours(t) || t.device() != param.device() || !args_[a].state() || t.sizes() != param.sizes()) return false;
+        if (written(values, a) && !writable(values, a, i)) return false;
+      }
+    }
+    return true;
+  }
+
+  // Whether a tensor can be changed point by point while the others are read.
+  bool writable(const IValue* values, size_t a, size_t i) const {
+    const Tensor& out = tensor(values[a], i);
+    if (at::has_internal_overlap(out) != at::MemOverlap::No) return false;
+    for (size_t b = 0; b < n_args_; ++b) {
+      const Tensor& t = tensor(values[b], i);
+      if (b == a || !t.defined() || !t.is_alias_of(out)) continue;
+      if (at::get_overlap_status(out, t) != at::MemOverlapStatus::No) return false;
+    }
+    return true;
+  }
+
+  void record(const IValue* values, size_t i) const {
+    const Tensor& param = tensor(values[0], i);
+    if (param.numel() == 0) return;
+    Recording r(recorder(param.device().index()), row_);
+    for (size_t a = 0; a < n_args_; ++a) {
+      const IValue& v = values[a];
+      if (v.isBool()) {
+        r.attr(int64_t{v.toBool()});
+      } else if (v.isDouble()) {
+        if (args_[a].name == "weight_decay") r.attr(int64_t{v.toDouble() != 0.0});
+        r.scalar(v.toDouble());
+      } else if (!present(values, a, i)) {
+        r.absent();
+      } else if (const Tensor& t = tensor(v, i); t.device().type() == kNeuron) {
+        r.input(t.unsafeGetTensorImpl());
+      } else {
+        r.scalar(t.item().toDouble());  // of the host: read at the call, as every number
+      }
+    }
+    for (size_t a = 0; a < n_args_; ++a) {
+      if (written(values, a) && present(values, a, i)) r.output(tensor(values[a], i).unsafeGetTensorImpl(), false);
+    }
+    const auto compute = at::toOpMathType(param.scalar_type());
+    r.finish(compute, compute);
+  }
+
+  OpRow row_;
+  const size_t n_args_;
+  std::vector<Arg> args_;
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name : kOps) {
+    const std::string full = std::string("aten::") + name;
+    const size_t dot = full.find('.');
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
+        full.substr(0, dot).c_str(), dot == std::string::npos ? "" : full.substr(dot + 1).c_str());
+    m.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<FusedOptimizer>(op)));
+  }
+}
+
+}  // namespace neuron
