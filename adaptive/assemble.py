@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
+from adaptive_eager.compiler.loop_ir import ITEMSIZE, Access, Instr, Kernel, Store
 from adaptive_eager.cost import kernel_cost
 from adaptive_eager.dataflow import Dataflow, Version
 from adaptive_eager.fusion import Group
@@ -23,6 +23,7 @@ class LaunchRecipe:
     iteration: int
     loop_dims: list[tuple[int, ...]]
     accesses: list[tuple[int, list[int]]]  # (window operand, its dim for each loop dim)
+    geometries: list[int]  # of each access
     scalars: list[Scalar]
     nodes: list[int]  # recorded op of each value
 
@@ -33,7 +34,10 @@ class LaunchRecipe:
             "reduced": self.kernel.dims.count("r"),
             "iteration": self.iteration,
             "loop_dims": [list(d) for d in self.loop_dims],
-            "accesses": [[operand, dims] for operand, dims in self.accesses],
+            "accesses": [
+                [operand, ITEMSIZE[access.dtype], dims]
+                for (operand, dims), access in zip(self.accesses, self.kernel.accesses, strict=True)
+            ],
             "scalars": [list(scalar) for scalar in self.scalars],
             "nodes": self.nodes,
             "ops": len(set(self.nodes)),
@@ -159,7 +163,8 @@ class Assembler:
         )
         loop_dims = [loop.dims for loop in loops]
         recorded = [self.trace.nodes[n].recorded for n in lowering.nodes]
-        return LaunchRecipe(kernel, kind, self.group.iteration, loop_dims, sources, self._scalars, recorded)
+        geometries = [slot.geometry for slot in self._slots]
+        return LaunchRecipe(kernel, kind, self.group.iteration, loop_dims, sources, geometries, self._scalars, recorded)
 
     def _counted(self, space: Geometry) -> list[Moves]:
         """What the indices of the group's ops ask of its loops."""

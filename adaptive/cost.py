@@ -27,6 +27,8 @@ def kernel_cost(kernel: Kernel) -> int:
     uniform: list[bool] = []  # the same at every point: computed once a call
     for i in kernel.program:
         still = i.op == "load" and not kernel.accesses[int(i.attrs[0])].moves.strip(BROADCAST)
-        uniform.append(i.op in ("scalar", "constant") or still or (bool(i.args) and all(a < 0 or uniform[a] for a in i.args)))
+        uniform.append(
+            i.op in ("scalar", "constant") or still or (bool(i.args) and all(a < 0 or uniform[a] for a in i.args))
+        )
     moving = (i for i, same in zip(kernel.program, uniform, strict=True) if not same)
     return max(1, sum(op_cost(i.op) for i in moving) + len(kernel.stores))

@@ -63,6 +63,11 @@ class Group:
 
 Step = HostStep | Group
 
+
+def nodes_of(step: Step) -> list[Node]:
+    return step.nodes() if isinstance(step, Group) else [step.node]
+
+
 #: What a launch has room for (native/torch/plan.h).
 MAX_ACCESSES, MAX_SCALARS = 64, 128
 

@@ -32,8 +32,9 @@ log = logging.getLogger("adaptive_eager.planner")
 
 T = TypeVar("T")
 
-#: A step as the extension takes it: the number of a host node, or the launches of a strip, often a single one.
-Step = int | list[dict[str, Any]]
+#: A step as the extension takes it: the number of a host node, or a strip: its launches, and which accesses are to
+#: scratch, as (launch, access, number of the scratch).
+Step = int | dict[str, Any]
 #: A plan as the extension takes it (native/torch/planner_bridge.cpp: parse_plan).
 Plan = dict[str, Any]
 
@@ -115,8 +116,9 @@ class Planner:
             if isinstance(step, HostStep):
                 steps.append(step.node.recorded)
                 continue
-            strip = [assemble(trace, flow, group, loaded) for group in step]
-            steps.append([_launch(recipe.describe(), self.kernels.get(recipe.kernel)) for recipe in strip])
+            strip = [assemble(trace, flow, group, loaded) for group in step.groups]
+            launches = [_launch(recipe.describe(), self.kernels.get(recipe.kernel)) for recipe in strip]
+            steps.append({"launches": launches, "scratch": _scratch(strip, step.scratch)})
             recipes += strip
         return {"temporaries": [list(t) for t in trace.temporaries], "steps": steps}, recipes
 
@@ -144,8 +146,9 @@ class Planner:
             if isinstance(step, int):
                 stored.append(step)
                 continue
-            strip = [next(left) for _ in step]
-            stored.append([{**r.describe(), "kernel": self.kernels.key_of(r.kernel)} for r in strip])
+            strip = [next(left) for _ in step["launches"]]
+            launches = [{**r.describe(), "kernel": self.kernels.key_of(r.kernel)} for r in strip]
+            stored.append({**step, "launches": launches})
         return json.dumps({**plan, "words": trace.words.hex(), "steps": stored}).encode()
 
     def _stored_plan(self, trace: Trace) -> Plan | None:
@@ -160,14 +163,23 @@ class Planner:
             if isinstance(step, int):
                 steps.append(step)
                 continue
-            strip = []
-            for launch in step:
+            launches = []
+            for launch in step["launches"]:
                 kernel = self.kernels.get_stored(launch.pop("kernel"))
                 if kernel is None:
                     return None  # dropped from the cache meanwhile
-                strip.append(_launch(launch, kernel))
-            steps.append(strip)
+                launches.append(_launch(launch, kernel))
+            steps.append({**step, "launches": launches})
         return {"temporaries": document["temporaries"], "steps": steps}
+
+
+def _scratch(strip: list[LaunchRecipe], geometries: list[int]) -> list[list[int]]:
+    return [
+        [launch, access, geometries.index(geometry)]
+        for launch, recipe in enumerate(strip)
+        for access, geometry in enumerate(recipe.geometries)
+        if geometry in geometries
+    ]
 
 
 def _launch(description: dict[str, Any], kernel: LoadedKernel) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rematerialisation: values that one kernel stores only for another to load are computed there instead, if that is cheap.
+"""Rematerialisation: what one kernel stores only for another to load is computed there instead, if that is cheap.
 
 Fusion places an op in the earliest kernel that shares data with it, so the first half of an expression often ends up in
 one kernel and the second in the next, with a store and a load between. Here a kernel that loads such a value takes over
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from adaptive_eager.cost import op_cost
 from adaptive_eager.dataflow import Dataflow, Version
-from adaptive_eager.fusion import MAX_ACCESSES, MAX_SCALARS, Group, Step, walks_with
+from adaptive_eager.fusion import MAX_ACCESSES, MAX_SCALARS, Group, Step, nodes_of, walks_with
 from adaptive_eager.trace import Node, Trace
 
 #: What may be computed once more instead of a store and a load, in the unit of `cost`.
@@ -70,7 +70,7 @@ class Rematerialiser:
         if not self._grow(source, group, at, loads, tree):
             return
         space = self.trace.geometries[group.geometry].shape
-        # Loads at every point that come in, less the one that goes; if nobody else needs the value, its store goes, too.
+        # Loads at every point that come in, less the one that goes; if nobody else needs the value, so does its store.
         more = sum(self.trace.geometries[geometry].shape == space for geometry, _ in tree.leaves - loads) - 1
         only_here = not self._seen(source) and all(group.computes(r) for r in source.readers if self.flow.needed[r])
         if more > only_here or not (only_here or sum(op_cost(n.op) for n in tree.nodes.values()) <= MAX_COST):
@@ -136,10 +136,6 @@ class Rematerialiser:
             if not read and not (own and any(self._seen(v) or (v.node, v.output) in loaded for v in versions)):
                 group.points.remove(node)
                 group.recomputed.discard(node.index)
-
-
-def nodes_of(step: Step) -> list[Node]:
-    return step.nodes() if isinstance(step, Group) else [step.node]
 
 
 def loaded_versions(flow: Dataflow, steps: list[Step]) -> set[tuple[int, int]]:

@@ -1,16 +1,16 @@
 """Strips: runs of kernels that share their rows, and so can run a few rows at a time.
 
 What one kernel of a strip writes, the next still finds in cache: softmax reads its input from memory once, not three
-times (native/torch/strip.cpp). Rows are the kept points of a reduction. A kernel joins if it walks the rows outermost in
-the same order, and if all memory that it shares with the others, where one of them writes it, is the same row's. Rows may
-then run in any order and on any thread: the bits are those of the kernels run one after the other.
+times (native/torch/strip.cpp). Rows are the kept points of a reduction. A kernel joins if it walks the rows outermost
+in the same order, and if all memory that it shares with the others, where one of them writes it, is the same row's. Rows
+may then run in any order and on any thread: the bits are those of the kernels run one after the other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from adaptive_eager.fusion import Group, HostStep, Step
+from adaptive_eager.fusion import Group, HostStep, Step, nodes_of
 from adaptive_eager.layout import Moves, kept_dims, walk_order
 from adaptive_eager.trace import Geometry, Node, Trace
 
@@ -37,6 +37,17 @@ class Rows:
         return Rows(space.shape, space.rank, order.kept, tuple(d for loop in order.reduced for d in loop.dims))
 
 
+@dataclass
+class Strip:
+    """Kernels that run a few rows at a time; often a single one, which runs as it is.
+
+    scratch  geometries of values that no other step touches: each thread keeps them for the rows at hand only
+    """
+
+    groups: list[Group]
+    scratch: list[int] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class _Access:
     """A slot that a kernel touches, in a geometry; `rows`: its dim that moves with each kept dim of the rows."""
@@ -52,9 +63,9 @@ class StripBuilder:
         self.trace = trace
         self.steps = steps
 
-    def run(self) -> list[HostStep | list[Group]]:
+    def run(self) -> list[HostStep | Strip]:
         """The steps, with those that form a strip joined."""
-        result: list[HostStep | list[Group]] = []
+        result: list[HostStep | Strip] = []
         at = 0
         while at < len(self.steps):
             step = self.steps[at]
@@ -64,10 +75,10 @@ class StripBuilder:
                 continue
             strip = self._strip_from(at)
             result.append(strip)
-            at += len(strip)
+            at += len(strip.groups)
         return result
 
-    def _strip_from(self, at: int) -> list[Group]:
+    def _strip_from(self, at: int) -> Strip:
         """The longest strip that starts with step `at`, which is a group."""
         run: list[Group] = []
         for step in self.steps[at : at + MAX_KERNELS]:
@@ -76,7 +87,7 @@ class StripBuilder:
             run.append(step)
         rows = next((r for r in (Rows.of(group, self.trace) for group in run) if r is not None), None)
         if rows is None:
-            return run[:1]
+            return Strip(run[:1])
         strip: list[Group] = []
         touched: list[_Access] = []
         for group in run:
@@ -87,7 +98,31 @@ class StripBuilder:
             touched += accesses
         while strip and not any(Rows.of(g, self.trace) for g in strip):
             strip.pop()
-        return strip or run[:1]
+        if len(strip) < 2:
+            return Strip(run[:1])
+        return Strip(strip, self._scratch(touched, rows, strip))
+
+    def _scratch(self, touched: list[_Access], rows: Rows, strip: list[Group]) -> list[int]:
+        """Geometries of values that begin and end in the strip, contiguous with the rows outermost."""
+        own = {id(group) for group in strip}
+        inside = {a.slot for a in touched}
+        outside = {
+            self.trace.geometries[g].slot for step in self.steps if id(step) not in own for g in _geometries(step)
+        }
+        found = []
+        for slot in sorted(inside - outside):
+            geometries = {a.geometry for a in touched if a.slot == slot}
+            geometry = self.trace.geometries[next(iter(geometries))]
+            if (
+                not self.trace.live[slot]
+                and len(geometries) == 1
+                and geometry.contiguous
+                and geometry.shape == rows.shape
+                and tuple(walk_order(geometry))[: len(rows.kept)] == rows.kept
+                and next(a for a in touched if a.slot == slot).writes
+            ):
+                found.append(next(iter(geometries)))
+        return found
 
     def _joins(self, accesses: list[_Access], touched: list[_Access]) -> bool:
         """Whether a kernel shares memory with the strip so far, and in the same rows wherever somebody writes it."""
@@ -142,6 +177,10 @@ class StripBuilder:
         return _Access(g.slot, geometry, tuple(moves.dim(d) for d in rows.kept), writes)
 
 
-def strips(trace: Trace, steps: list[Step]) -> list[HostStep | list[Group]]:
+def _geometries(step: Step) -> set[int]:
+    return {o.geometry for node in nodes_of(step) for o in (*node.inputs, *node.outputs)}
+
+
+def strips(trace: Trace, steps: list[Step]) -> list[HostStep | Strip]:
     """The steps of a trace in order, with kernels joined to strips."""
     return StripBuilder(trace, steps).run()

@@ -1,15 +1,15 @@
 """Inner reduction: the vector runs along the last reduced dimension.
 
 A chunk's blocks go to WAYS accumulator vectors in turn. Instead of four copies of the body, the four rotate: the first
-takes the block and goes to the end of the queue. Totals are folded at the end: the ways as (0 + 1) + (2 + 3), then the
-lanes, half onto half.
+takes the block and goes to the end of the queue. At the chunk's end they are folded: the ways as (0 + 1) + (2 + 3),
+then the lanes, half onto half. What is kept of a chunk is a vector of which lane 0 counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, Builder, Val, bits_of
+from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, Builder, Val
 from adaptive_eager.compiler.loop_ir import Kernel
 from adaptive_eager.compiler.nest import Carried, decompose
 from adaptive_eager.compiler.reduction import WAYS, Reduction
@@ -18,8 +18,6 @@ from adaptive_eager.compiler.reduction_parts import Chunk, Finish, Layout, minim
 
 def fold(b: Builder, reduction: Reduction, ways: Sequence[Sequence[Val]]) -> tuple[Val, ...]:
     """Accumulator vectors to one whose lane 0 is the result."""
-    if len(ways) == 1:
-        return tuple(ways[0])
     parts = reduction.combine(b, reduction.combine(b, ways[0], ways[1]), reduction.combine(b, ways[2], ways[3]))
     half = b.lanes // 2
     while half:
@@ -118,13 +116,10 @@ class InnerChunk(Chunk):
             ways = [
                 [Val(f"%a{r}.{p}.{way}.end", ty, ENTRY) for p, ty in enumerate(reduction.types)] for way in range(WAYS)
             ]
-            if reduction.is_arg:
-                ways = [list(fold(b, reduction, ways))]
+            folded = fold(b, reduction, ways)
             for slot in (s for s in self.layout.slots if s.r == r):
-                for k, way in enumerate(ways):
-                    offset = slot.offset + k * b.lanes * bits_of(slot.ty) // 8
-                    to = b.put(ENTRY, f"getelementptr i8, ptr %acc, i64 {offset}")
-                    b.line(ENTRY, f"store {b.vector(slot.ty)} {way[slot.p].ref}, ptr {to}, align 1")
+                to = b.put(ENTRY, f"getelementptr i8, ptr %acc, i64 {slot.offset}")
+                b.line(ENTRY, f"store {b.vector(slot.ty)} {folded[slot.p].ref}, ptr {to}, align 1")
         return b.streams[ENTRY]
 
 
@@ -135,38 +130,31 @@ class InnerFinish(Finish):
         b = self.b
         only_first = ", ".join(f"i1 {str(lane == 0).lower()}" for lane in range(b.lanes))
         b.real_lanes = lambda: Val(f"<{only_first}>", "i1", ENTRY)
-        for reduction, ways in zip(self.reductions, self.totals, strict=True):
-            here = [[part._replace(level=ENTRY) for part in way] for way in ways]
-            self.program.values[reduction.number] = reduction.finished(b, fold(b, reduction, here))
+        for reduction, total in zip(self.reductions, self.totals, strict=True):
+            here = [part._replace(level=ENTRY) for part in total]
+            self.program.values[reduction.number] = reduction.finished(b, here)
         for access, value in self.emit_final_stores():
             self.nest.store_point(access, value)
 
-    def _combine(self, r: int, reduction: Reduction) -> list[tuple[Val, ...]]:
-        """New totals from the totals so far and a chunk's accumulators, a way at a time."""
+    def _combine(self, r: int, reduction: Reduction) -> tuple[Val, ...]:
+        """New totals from the totals so far and a chunk's accumulators."""
         j = self.join
-        slots = [s for s in self.layout.slots if s.r == r]
         start = j.splat("%chunk.start", "i64", BODY) if reduction.is_arg else j.const("i64", 0)
-        totals = []
-        for way in range(slots[0].vectors):
-            new = []
-            for slot in slots:
-                offset = slot.offset + way * j.lanes * bits_of(slot.ty) // 8
-                where = j.put(BODY, f"getelementptr i8, ptr %from, i64 {offset}")
-                new.append(Val(j.put(BODY, f"load {j.vector(slot.ty)}, ptr {where}, align 1"), slot.ty, BODY))
-            old = [Val(f"%a{r}.{p}.{way}.sum", ty, BODY) for p, ty in enumerate(reduction.total_types)]
-            totals.append(reduction.combine(j, old, reduction.absolute(j, new, start)))
-        return totals
+        new = []
+        for slot in (s for s in self.layout.slots if s.r == r):
+            where = j.put(BODY, f"getelementptr i8, ptr %from, i64 {slot.offset}")
+            new.append(Val(j.put(BODY, f"load {j.vector(slot.ty)}, ptr {where}, align 1"), slot.ty, BODY))
+        old = [Val(f"%a{r}.{p}.sum", ty, BODY) for p, ty in enumerate(reduction.total_types)]
+        return reduction.combine(j, old, reduction.absolute(j, new, start))
 
     def text(self) -> list[str]:
         text = [*self.head([]), "br label %gather", "gather:", "%c = phi i64 [ 0, %items ], [ %c.next, %join ]"]
-        for r, (reduction, ways) in enumerate(zip(self.reductions, self.totals, strict=True)):
+        for r, (reduction, total) in enumerate(zip(self.reductions, self.totals, strict=True)):
             identity = reduction.identity(self.b, reduction.total_types)
-            for way, parts in enumerate(ways):
-                for p, part in enumerate(parts):
-                    text.append(
-                        f"%a{r}.{p}.{way}.sum = phi {self.b.vector(part.ty)} "
-                        f"[ {identity[p].ref}, %items ], [ {part.ref}, %join ]"
-                    )
+            for p, part in enumerate(total):
+                text.append(
+                    f"%a{r}.{p}.sum = phi {self.b.vector(part.ty)} [ {identity[p].ref}, %items ], [ {part.ref}, %join ]"
+                )
         text += [*self.gather(), *self.chunk_start(), *self.join.streams[BODY]]
         text += ["%c.next = add i64 %c, 1", "%c.more = icmp slt i64 %c.next, %n_chunks"]
         text += ["br i1 %c.more, label %gather, label %finish", "finish:", *self.decode_item()]

@@ -9,7 +9,7 @@ from adaptive_eager.compiler.builder import Builder, CompileError, Val, bits_of
 from adaptive_eager.compiler.loop_ir import BROADCAST, KEPT, REDUCED, Kernel
 from adaptive_eager.compiler.nest import Nest, decompose, load_arguments, load_sizes
 from adaptive_eager.compiler.program import Program
-from adaptive_eager.compiler.reduction import WAYS, Reduction
+from adaptive_eager.compiler.reduction import Reduction
 from adaptive_eager.compiler.usage import used_by
 
 #: Vectors of columns an item of an outer reduction. Its rows are read this far in sequence, which the hardware's
@@ -47,8 +47,7 @@ class Slot:
 class Layout:
     """Places of accumulators in a chunk's block, and in the block of totals that chunks are combined into.
 
-    Inner reductions have one vector a way, arg reductions a single one (they are folded within the chunk); outer
-    reductions have one a vector of columns.
+    Inner reductions have one vector (they are folded within the chunk); outer reductions have one a vector of columns.
     """
 
     def __init__(self, kernel: Kernel, reductions: Sequence[Reduction], lanes: int):
@@ -59,7 +58,7 @@ class Layout:
     def _place(kernel: Kernel, reductions: Sequence[Reduction], lanes: int, total: bool) -> tuple[list[Slot], int]:
         slots, offset = [], 0
         for r, reduction in enumerate(reductions):
-            vectors = COLUMN_VECTORS if not is_inner(kernel) else 1 if reduction.is_arg else WAYS
+            vectors = 1 if is_inner(kernel) else COLUMN_VECTORS
             for p, ty in enumerate(reduction.total_types if total else reduction.types):
                 slots.append(Slot(r, p, ty, vectors, offset))
                 offset += vectors * lanes * bits_of(ty) // 8

@@ -8,6 +8,7 @@
 #include "fallback.h"
 #include "fork.h"
 #include "generator.h"
+#include "host_memory.h"
 #include "op_table.h"
 #include "origin.h"
 #include "planner_bridge.h"
@@ -40,6 +41,7 @@ void attach_runtime(const std::map<std::string, uintptr_t>& addresses, int devic
     default_generator(d);
   }
   fallback_counts();
+  install_host_memory();
   register_op_table();
   register_collectives();
 }

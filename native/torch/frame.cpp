@@ -17,7 +17,7 @@ Frame::Frame(const Window& window, size_t first_node, const std::vector<Temporar
 
 void Frame::place(const std::vector<Temporary>& temporaries) {
   std::vector<size_t> offsets;
-  size_t bytes = 0;
+  size_t total = 0;
   dims_.resize(temporaries.size() * 2 * kMaxRank);
   int64_t* dims = dims_.data();
   for (const Temporary& t : temporaries) {
@@ -29,13 +29,26 @@ void Frame::place(const std::vector<Temporary>& temporaries) {
       dims[kMaxRank + d] = points;
       points *= dims[d];
     }
-    offsets.push_back(bytes);
-    bytes += (static_cast<size_t>(points) * c10::elementSize(t.dtype) + kAlignment - 1) / kAlignment * kAlignment;
+    const size_t bytes = static_cast<size_t>(points) * c10::elementSize(t.dtype);
+    offsets.push_back(total);
+    bytes_.push_back(bytes);
+    if (!t.scratch) total += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     temporaries_.push_back({nullptr, dims, dims + kMaxRank});
     dims += 2 * kMaxRank;
   }
-  memory_ = allocate(bytes, device_);
-  for (size_t k = 0; k < offsets.size(); ++k) temporaries_[k].data = static_cast<char*>(memory_.get()) + offsets[k];
+  if (total == 0) return;
+  memory_.push_back(allocate(total, device_));
+  for (size_t k = 0; k < offsets.size(); ++k) {
+    if (!temporaries[k].scratch) temporaries_[k].data = static_cast<char*>(memory_[0].get()) + offsets[k];
+  }
+}
+
+void Frame::materialise(uint32_t operand) {
+  if (operand < kFirstTemporary) return;
+  TensorView& view = temporaries_[operand - kFirstTemporary];
+  if (view.data) return;
+  memory_.push_back(allocate(bytes_[operand - kFirstTemporary], device_));
+  view.data = static_cast<char*>(memory_.back().get());
 }
 
 uint64_t Frame::scalar(const ScalarSource& source) const {

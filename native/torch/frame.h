@@ -19,6 +19,8 @@ struct Temporary {
   uint32_t like;
   uint32_t keep;
   c10::ScalarType dtype;
+  bool
+      scratch;  // lives within a strip, where a few rows of it are enough: has memory only once `materialise` is called
 };
 
 // Where a scalar of a kernel comes from: a scalar of the window, or the number of points of some dims of an operand.
@@ -35,7 +37,7 @@ struct TensorView {
 
 class Frame {
  public:
-  // Of a plan for the window's nodes from `first_node` on. Allocates the temporaries.
+  // Of a plan for the window's nodes from `first_node` on. Allocates the temporaries, but for scratch.
   Frame(const Window& window, size_t first_node, const std::vector<Temporary>& temporaries);
 
   TensorView view(uint32_t operand) const {
@@ -44,6 +46,8 @@ class Frame {
     char* base = static_cast<char*>(window_.slots[o.slot]->_mutable_data_ptr_no_checks().mutable_get());
     return {base + o.offset * static_cast<int64_t>(c10::elementSize(o.dtype)), window_.sizes(o), window_.strides(o)};
   }
+  // Gives a scratch temporary memory of its own; nothing for other operands.
+  void materialise(uint32_t operand);
   uint64_t scalar(const ScalarSource& source) const;
   int device() const { return device_; }
 
@@ -54,8 +58,9 @@ class Frame {
   const Operand* operands_;
   const uint64_t* scalars_;
   int device_;
-  c10::DataPtr memory_;
+  std::vector<c10::DataPtr> memory_;
   std::vector<TensorView> temporaries_;
+  std::vector<size_t> bytes_;  // of each temporary
   std::vector<int64_t> dims_;
 };
 

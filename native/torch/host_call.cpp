@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "generator.h"
+#include "host_memory.h"
 #include "nested.h"
 #include "refuse.h"
 
@@ -50,7 +51,7 @@ void deliver(Recorder& recorder, Window& window, const Operand& output, const at
                            result.strides() == c10::IntArrayRef(window.strides(output), output.ndim);
   if (same_layout && !is_borrowed(result) && result.storage().use_count() == 1 &&
       result.storage().nbytes() >= storage->nbytes() && result.storage().nbytes() <= 2 * storage->nbytes()) {
-    c10::DataPtr adopted = adopt(result.storage(), recorder.device());
+    c10::DataPtr adopted = take_over(result.storage(), recorder.device());
     GilFreeLock lock(recorder.window_mutex());
     if (const Block* old = block_of(storage)) {  // the pending window may know the storage by its block
       auto* fresh = static_cast<Block*>(adopted.get_context());
@@ -100,7 +101,7 @@ at::Tensor to_device(const at::Tensor& result, const Aliases& aliases, int devic
     }
   }
   c10::StorageImpl* source = result.storage().unsafeGetStorageImpl();
-  c10::DataPtr data = adopt(result.storage(), device);
+  c10::DataPtr data = take_over(result.storage(), device);
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(source->nbytes()), std::move(data), allocator(), true);
   auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
@@ -161,6 +162,7 @@ void run_host_call(Recorder& recorder, Window& window, const Node& node) {
     }
   }
   const BackendOnlyGuard guard;
+  const HostMemoryGuard memory(recorder.device());
   const Operand* outputs = window.operands.data() + node.operands + node.n_in;
   if (variant.kind == VariantKind::kInPlace) {
     const auto run = variant.row->hooks.run;
@@ -209,6 +211,7 @@ void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device
   {
     GilFreeLock execution(r.execution_mutex());
     const BackendOnlyGuard guard;
+    const HostMemoryGuard memory(device);
     naming_lack_of_memory([&] { op.callBoxed(stack); });
   }
   for (const auto& [host, original] : aliases) {

@@ -21,6 +21,7 @@ enum class KernelKind : uint8_t { kMap, kInner, kOuter };
 // operand whose stride it moves by (-1: it does not move).
 struct AccessSource {
   uint32_t operand;
+  uint8_t itemsize;  // bytes an element
   int8_t dims[kMaxLoopDims];
 };
 

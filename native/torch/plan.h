@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "launch.h"
+#include "strip.h"
 
 namespace neuron {
 
 struct Step {
-  int32_t host_node = -1;        // >= 0: run this node's host op
-  std::vector<Launch> launches;  // else: a launch, or the launches of a strip
+  int32_t host_node = -1;  // >= 0: run this node's host op
+  Strip strip;             // else: one launch, or several
 };
 
 struct Plan {

@@ -103,9 +103,10 @@ Launch parse_launch(const py::dict& d) {
   launch.loop_dims = d["loop_dims"].cast<std::vector<std::vector<uint8_t>>>();
   TORCH_CHECK(launch.loop_dims.size() <= kMaxLoopDims, "plan: too many loop dims");
   for (const auto& item : d["accesses"]) {
-    const auto [operand, dims] = item.cast<std::pair<uint32_t, std::vector<int>>>();
+    const auto [operand, itemsize, dims] = item.cast<std::tuple<uint32_t, uint8_t, std::vector<int>>>();
     AccessSource a{};
     a.operand = operand;
+    a.itemsize = itemsize;
     TORCH_CHECK(dims.size() == launch.loop_dims.size(), "plan: access has the wrong number of dims");
     for (size_t k = 0; k < dims.size(); ++k) a.dims[k] = static_cast<int8_t>(dims[k]);
     launch.accesses.push_back(a);
@@ -129,14 +130,24 @@ std::shared_ptr<Plan> parse_plan(const py::object& object, const Encoder& encode
   plan->words = encoder.words();
   for (const auto& [like, keep, dtype] :
        object["temporaries"].cast<std::vector<std::tuple<uint32_t, uint32_t, std::string>>>()) {
-    plan->temporaries.push_back({like, keep, dtype_of(dtype)});
+    plan->temporaries.push_back({like, keep, dtype_of(dtype), false});
   }
   for (const auto& item : object["steps"]) {
     Step step;
     if (py::isinstance<py::int_>(item)) {
       step.host_node = item.cast<int32_t>();
     } else {
-      for (const auto& launch : item) step.launches.push_back(parse_launch(py::reinterpret_borrow<py::dict>(launch)));
+      for (const auto& launch : item["launches"])
+        step.strip.launches.push_back(parse_launch(py::reinterpret_borrow<py::dict>(launch)));
+      for (const auto& [launch, access, number] :
+           item["scratch"].cast<std::vector<std::tuple<uint32_t, uint32_t, uint32_t>>>()) {
+        step.strip.scratch.push_back({launch, access, number});
+        step.strip.scratches = std::max(step.strip.scratches, number + 1);
+      }
+    }
+    for (const ScratchAccess& s : step.strip.scratch) {
+      const uint32_t operand = step.strip.launches.at(s.launch).accesses.at(s.access).operand;
+      if (operand >= kFirstTemporary) plan->temporaries.at(operand - kFirstTemporary).scratch = true;
     }
     plan->steps.push_back(std::move(step));
   }

@@ -15,7 +15,6 @@
 #include "fork.h"
 #include "host_call.h"
 #include "origin.h"
-#include "strip.h"
 
 namespace neuron {
 namespace {
@@ -276,7 +275,7 @@ void Recorder::run_locked(FlushCause cause) {
 }
 
 void Recorder::run_planned(const Plan& plan, size_t first_node) {
-  const Frame frame(running_, first_node, plan.temporaries);
+  Frame frame(running_, first_node, plan.temporaries);
   for (const Step& step : plan.steps) {
     if (step.host_node >= 0) {
       run_host(first_node + static_cast<size_t>(step.host_node));
@@ -306,12 +305,12 @@ void Recorder::run_node(size_t i) {
   run_planned(*entry->plan, i);
 }
 
-void Recorder::run_step(const Step& step, const Frame& frame, size_t first_node) {
-  for (const Launch& launch : step.launches) {
+void Recorder::run_step(const Step& step, Frame& frame, size_t first_node) {
+  for (const Launch& launch : step.strip.launches) {
     ++stats().launches;
     if (launch.n_ops > 1) stats().fused_ops += launch.n_ops;
   }
-  const BoundLaunch* failed = run_strip(step.launches, frame);
+  const BoundLaunch* failed = run_strip(step.strip, frame);
   if (failed) [[unlikely]] {
     note_error(&running_.nodes[first_node + failed->launch->nodes[failed->error - 1]],
                "ZeroDivisionError: integer division or modulo by zero");
