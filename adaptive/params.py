@@ -133,7 +133,6 @@ _ROWS = (
     Param("max_ops", 256, "int", "ops", "A window with more pending ops than this is cut."),
     Param("min_ops", 32, "int", "ops", "A full window is cut no earlier than after this many ops."),
     Param("max_bytes", 64 * _MIB, "bytes", "bytes", "A window whose pending outputs need more than this is run."),
-    Param("context_ops", 6, "int", "ops", "A full window is cut where the hash of this many signatures is smallest."),
     Param("hot_after", 2, "int", "sights", "A window is fused from this sight on; before, it runs op by op."),
     Param("max_kernel_ops", 64, "int", "ops", "Most ops of one fused kernel.", keyed=True),
     Param("max_kernel_accesses", 24, "int", "accesses", "Most loads and stores of one fused kernel.", keyed=True),

@@ -34,16 +34,29 @@ void enter_thread() {
   (void)entered;
 }
 
-// Where to cut a full window: after the op of smallest context hash, so that a loop cuts at the same places each round.
+// Set in the context of an op whose last ops were met a few ops ago in the same order.
+constexpr uint64_t kMetBefore = uint64_t{1} << 63;
+
+// Where to cut a full window: after the op of smallest context, the last of them, so that a loop cuts at the same
+// places each round. A window that its bytes filled early has fewer ops, and so has its shortest head. The head is cut
+// shorter only where nothing else tells one round from the next.
 size_t cut_position(const Window& window) {
-  const size_t n = window.nodes.size();
-  const size_t first = static_cast<size_t>(params().min_ops) - 1;
-  if (n <= first + 1) return n;
-  size_t best = first;
-  for (size_t i = first; i < n; ++i) {
-    if (window.nodes[i].context < window.nodes[best].context) best = i;
+  const auto smallest = [&window](int64_t begin, int64_t end) {
+    int64_t best = end - 1;
+    for (int64_t i = end - 1; i >= begin; --i) {
+      if (window.nodes[i].context < window.nodes[best].context) best = i;
+    }
+    return best;
+  };
+  const auto n = static_cast<int64_t>(window.nodes.size());
+  const int64_t shortest =
+      std::clamp<int64_t>(n * params().min_ops / params().max_ops, 1, std::min(n, params().min_ops));
+  int64_t best = smallest(shortest - 1, n);
+  if ((window.nodes[best].context & kMetBefore) && shortest > 1) {
+    const int64_t early = smallest(0, shortest - 1);
+    if (!(window.nodes[early].context & kMetBefore)) best = early;
   }
-  return window.nodes[best].context == kInsideCall ? n : best + 1;
+  return window.nodes[best].context == kInsideCall ? window.nodes.size() : static_cast<size_t>(best) + 1;
 }
 
 // A window of one call after another with thousands of tensors each.
@@ -128,15 +141,18 @@ void Recording::attr(const std::string& text) {
 void Recording::output(c10::TensorImpl* t, bool fresh) {
   window_.add_operand(t);
   ++node_.n_out;
-  if (fresh) window_.output_bytes += static_cast<int64_t>(t->unsafe_storage().nbytes());
+  if (fresh) node_.fresh_bytes += static_cast<int64_t>(t->unsafe_storage().nbytes());
 }
 
 void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
   enter_thread();
   node_.compute = compute;
   node_.result = result;
-  const uint64_t id = node_.row->id + static_cast<uint8_t>(compute);
-  node_.context = t_call ? kInsideCall : recorder_.next_context(id);
+  const Operand& last = window_.operands.back();
+  const uint64_t op =
+      node_.row->id + (node_.args << 20) + (uint64_t{last.ndim} << 8) + static_cast<uint8_t>(node_.compute);
+  node_.context = t_call ? kInsideCall : recorder_.next_context(op);
+  window_.fresh_bytes += node_.fresh_bytes;
   window_.nodes.push_back(std::move(node_));
   if (!t_call) ++window_.calls;
   ++stats().ops_recorded;
@@ -151,13 +167,19 @@ void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
 }
 
 bool Recorder::is_full() const {
-  return window_.calls >= params().max_ops || window_.output_bytes > params().max_bytes ||
+  return window_.calls >= params().max_ops || window_.fresh_bytes > params().max_bytes ||
          static_cast<int64_t>(window_.nodes.size()) >= kNodesAnOp * params().max_ops;
 }
 
-uint64_t Recorder::next_context(uint64_t id) {
-  context_ = (context_ << 11) + scramble(id);
-  return scramble(context_) >> 1;  // never kInsideCall
+// A hash over the last ops. What was met a few ops ago is larger than all that was not: inside a short loop all places
+// are alike, and a cut at any of them would drift against the loop around it.
+uint64_t Recorder::next_context(uint64_t op) {
+  context_ = (context_ << 11) + scramble(op);
+  const uint64_t hash = scramble(context_);
+  Met& met = met_[hash % met_.size()];
+  const bool before = met.hash == hash && serial_ - met.serial <= static_cast<uint64_t>(params().min_ops);
+  met = {hash, serial_++};
+  return before ? (hash | kMetBefore) & ~uint64_t{1} : hash & ~kMetBefore;  // never kInsideCall
 }
 
 void Recorder::end_call(uint64_t id) {
@@ -220,7 +242,7 @@ void Recorder::cut_and_run() {
   {
     GilFreeLock lock(window_mutex_);
     if (!is_full()) return;
-    cause = window_.output_bytes > params().max_bytes ? FlushCause::kBytes : FlushCause::kFull;
+    cause = window_.fresh_bytes > params().max_bytes ? FlushCause::kBytes : FlushCause::kFull;
     std::swap(window_, running_);
     window_.renew();
     const size_t cut = cut_position(running_);

@@ -1,6 +1,7 @@
 // The recorder: one pending window a device; when to run it, and running it.
 #pragma once
 
+#include <array>
 #include <mutex>
 #include <string>
 
@@ -64,7 +65,12 @@ class Recorder {
   std::mutex execution_mutex_;  // taken before window_mutex_
   std::mutex window_mutex_;
   Window window_, running_;
+  struct Met {
+    uint64_t hash = 0, serial = 0;
+  };
   uint64_t context_ = 0;  // windowed hash of the last ops; shifting by 11 bits forgets after six
+  uint64_t serial_ = 0;   // ops recorded
+  std::array<Met, 256> met_{};
   Encoder encoder_;
   TraceCache cache_;
   std::vector<uint8_t> live_;

@@ -28,7 +28,7 @@ void Window::renew() {
   attrs.clear();
   slots.clear();
   foreign_slots.clear();
-  output_bytes = 0;
+  fresh_bytes = 0;
   calls = 0;
 }
 
@@ -45,7 +45,6 @@ void Window::split(size_t cut, Window& tail) {
       tail.dims.insert(tail.dims.end(), d, d + 2 * o.ndim);
       o.slot = tail.slot_of(storage);
       tail.operands.push_back(o);
-      if (k >= node.n_in) tail.output_bytes += static_cast<int64_t>(storage->nbytes());
     }
     node.operands = first;
     const auto s = scalars.begin() + node.scalars;
@@ -55,6 +54,7 @@ void Window::split(size_t cut, Window& tail) {
     node.attrs = static_cast<uint32_t>(tail.attrs.size());
     tail.attrs.insert(tail.attrs.end(), a, a + node.n_attrs);
     tail.calls += node.context != kInsideCall;
+    tail.fresh_bytes += node.fresh_bytes;
     tail.nodes.push_back(std::move(node));
   }
   nodes.resize(cut);

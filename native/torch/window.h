@@ -58,8 +58,9 @@ struct Node {
   const OpRow* row;
   const Origin* origin;
   std::unique_ptr<HostCall> host;
-  uint64_t args;     // ArgKind of each argument in schema order, four bits each
-  uint64_t context;  // hash over the last calls, for the cut; kInsideCall if more ops of its call follow
+  uint64_t args;        // ArgKind of each argument in schema order, four bits each
+  uint64_t context;     // hash over the last calls, for the cut; kInsideCall if more ops of its call follow
+  int64_t fresh_bytes;  // of storages made for its outputs
   uint32_t operands, scalars, attrs;
   uint8_t n_in, n_out, n_scalars, n_attrs;
   c10::ScalarType compute, result;
@@ -74,7 +75,7 @@ struct Window {
   std::vector<Attr> attrs;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> slots;
   ska::flat_hash_map<c10::StorageImpl*, uint32_t> foreign_slots;  // storages not made by our allocator
-  int64_t output_bytes = 0;
+  int64_t fresh_bytes = 0;                                        // of storages that its nodes made
   int64_t calls = 0;  // that ended in here: an op each, or one with many tensors (Call)
 
   Window() { renew(); }
