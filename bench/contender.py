@@ -54,6 +54,7 @@ CONTENDERS = {
         Contender("cpu-fused-opt", "cpu", WITHOUT_DEVICE | KEEP_MEMORY, fused_optimizer=True),
         Contender("inductor-plain", "cpu", WITHOUT_DEVICE, compiled=True),
         Contender("inductor-tuned", "cpu", WITHOUT_DEVICE | KEEP_MEMORY, compiled=True),
+        Contender("triad", "c", WITHOUT_DEVICE | KEEP_MEMORY),
         Contender("neuron", "neuron"),
         Contender("neuron-cold", "neuron", cold=True),
     )

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,12 +22,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Measurement:
-    """One contender in one case. `seconds` has one value a round; `error` says why there are none."""
+    """One contender in one case. `seconds` has one value a round (bytes, in a bench of memory); `error` says why there
+    are none; `first_seconds` is the first call's, where the bench tells it."""
 
     case: str
     contender: str
     seconds: list[float] = field(default_factory=list)
     setup_seconds: float | None = None
+    first_seconds: float | None = None
     error: str | None = None
 
     @property
@@ -38,9 +40,10 @@ class Measurement:
 class Worker:
     """The parent's end of bench/worker.py."""
 
-    def __init__(self, module: str, case: str, contender: Contender, threads: int) -> None:
-        self.result = Measurement(case, contender.name)
-        environment = {**os.environ, **contender.environment}
+    def __init__(self, module: str, case: str, contender: Contender, threads: int, compiled: str) -> None:
+        self._whole = Measurement(case, contender.name)
+        self._parts: dict[str, Measurement] = {}
+        environment = {**os.environ, **contender.environment, "TORCHINDUCTOR_CACHE_DIR": compiled}
         self._cache = tempfile.TemporaryDirectory(prefix="adaptive-eager-bench-") if contender.cold else None
         if self._cache is not None:
             environment["ADAPTIVE_EAGER_CACHE_DIR"] = self._cache.name + "/cache"
@@ -50,10 +53,12 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         # Waiting here means that no two contenders prepare at the same time.
-        self.result.setup_seconds = self._answer().get("setup_seconds")
+        answer = self._answer()
+        self._whole.setup_seconds = answer.get("setup_seconds")
+        self._whole.first_seconds = answer.get("first_seconds")
 
     def round(self, index: int) -> None:
-        if self.result.error is not None:
+        if self._whole.error is not None:
             return
         assert self._process.stdin is not None
         try:
@@ -63,9 +68,12 @@ class Worker:
             pass  # it has died; the missing answer says so
         answer = self._answer()
         if "seconds" in answer:
-            self.result.seconds.append(answer["seconds"])
+            self._whole.seconds.append(answer["seconds"])
+        for part, seconds in answer.get("parts", {}).items():
+            case = f"{self._whole.case} {part}"
+            self._parts.setdefault(case, replace(self._whole, case=case, seconds=[])).seconds.append(seconds)
 
-    def close(self) -> Measurement:
+    def close(self) -> list[Measurement]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -73,13 +81,15 @@ class Worker:
         self._process.stdout.close()
         if self._cache is not None:
             self._cache.cleanup()
-        return self.result
+        if self._whole.error is not None:
+            return [self._whole, *self._parts.values()]
+        return list(self._parts.values()) or [self._whole]
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         answer = json.loads(line) if line else {"error": f"its process ended with {self._process.wait()}"}
-        self.result.error = answer.get("error", self.result.error)
+        self._whole.error = answer.get("error", self._whole.error)
         return answer
 
 
@@ -93,20 +103,28 @@ def measure(
     """Runs the bench `bench.<name>`; the lists narrow it down."""
     module = importlib.import_module(f"bench.{name}")
     names = contenders or list(module.CONTENDERS)
-    results = []
-    for case in cases or module.cases():
+    # Inductor starts from an empty cache too: its first contender pays for the compilation, and says so.
+    with tempfile.TemporaryDirectory(prefix="adaptive-eager-bench-") as compiled:
+        results = _measure(module, names, cases or module.cases(), rounds or module.ROUNDS, threads, compiled)
+    _show("")
+    return results
+
+
+def _measure(
+    module: ModuleType, names: list[str], cases: list[str], count: int, threads: int, compiled: str
+) -> list[Measurement]:
+    name, results = module.__name__.split(".")[-1], []
+    for case in cases:
         workers = []
         for each in names:
             _show(f"{name} {case}: preparing {each}")
-            workers.append(Worker(module.__name__, case, CONTENDERS[each], threads))
-        count = rounds or module.ROUNDS
+            workers.append(Worker(module.__name__, case, CONTENDERS[each], threads, compiled))
         for index in range(count):
             _show(f"{name} {case}: round {index + 1} of {count}")
             # Whoever goes first finds a cooler machine, so that is somebody else each time.
             for worker in workers[index % len(workers) :] + workers[: index % len(workers)]:
                 worker.round(index)
-        results += [worker.close() for worker in workers]
-    _show("")
+        results += [result for worker in workers for result in worker.close()]
     return results
 
 

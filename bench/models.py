@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TITLE = "Whole models"
 UNIT = ("ms", 1e3)
 CONTENDERS = ("cpu-plain", "cpu-tuned", "cpu-fused-opt", "inductor-plain", "inductor-tuned", "neuron")
-ROUNDS = 11
+ROUNDS = 7
 TARGETS = {
     "mlp": {"cpu": 2.0, "inductor": 1.0},
     "gpt2": {"cpu": 1.3, "inductor": 1.0},

@@ -20,14 +20,27 @@ def markdown(module: ModuleType, results: list[Measurement]) -> str:
     limits = getattr(module, "LIMITS", {})
     unit, scale = module.UNIT
     lines = [f"### {module.TITLE}", ""]
-    lines.append("| " + " | ".join(["case", *(f"{name}, {unit}" for name in columns), *map(_against, rivals)]) + " |")
-    lines.append("|---" + "|---:" * (len(columns) + len(rivals)) + "|")
+    comparison = getattr(module, "COMPARISON", "times as fast as")
+    first = [name for name in columns if any(r.first_seconds is not None for r in results if r.contender == name)]
+    headings = [
+        "case",
+        *(f"{name}, {unit}" for name in columns),
+        *(f"{comparison} {rival}" for rival in rivals),
+        *(f"first call of {name}, s" for name in _once(first)),
+    ]
+    lines.append("| " + " | ".join(headings) + " |")
+    lines.append("|---" + "|---:" * (len(headings) - 1) + "|")
     for case in dict.fromkeys(result.case for result in results):
         row = {result.contender: result for result in results if result.case == case}
         cells = [
-            _number(row[name].median, scale) + _limit(row[name].median, limits.get(case), scale) for name in columns
+            _number(row[name].median, scale)
+            + (_limit(row[name].median, limits.get(case), scale) if family(name) == "neuron" else "")
+            if name in row
+            else "-"
+            for name in columns
         ]
         cells += [_ratio(module, row, case, rival) for rival in rivals]
+        cells += [_number(row[name].first_seconds, 1) if name in row else "-" for name in _once(first)]
         lines.append("| " + " | ".join([case, *cells]) + " |")
     errors = dict.fromkeys(f"{result.contender}: {result.error}" for result in results if result.error)
     if errors:
@@ -45,8 +58,9 @@ def ratio(row: dict[str, Measurement], rival: str) -> float | None:
     return statistics.median(their / our for their, our in zip(best.seconds, ours, strict=False))
 
 
-def _against(rival: str) -> str:
-    return f"times as fast as {rival}"
+def _once(names: list[str]) -> list[str]:
+    """Of each family the first: the others find what that one has compiled."""
+    return list({family(name): name for name in reversed(names) if family(name) != "cpu"}.values())[::-1]
 
 
 def _ratio(module: ModuleType, row: dict[str, Measurement], case: str, rival: str) -> str:

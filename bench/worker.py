@@ -33,9 +33,14 @@ def main(module_name: str, case: str, contender_name: str, threads: int) -> None
         contender = CONTENDERS[contender_name]
         imported = time.perf_counter()
         measure = importlib.import_module(module_name).prepare(case, contender)
-        answer(setup_seconds=time.perf_counter() - imported, import_seconds=imported - start)
+        answer(
+            setup_seconds=time.perf_counter() - imported,
+            import_seconds=imported - start,
+            first_seconds=getattr(measure, "first_seconds", None),
+        )
         for line in sys.stdin:
-            answer(seconds=measure(int(line)))
+            found = measure(int(line))
+            answer(**({"parts": found} if isinstance(found, dict) else {"seconds": found}))
     except Exception as error:  # the table of the others is still worth having
         answer(error=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
