@@ -29,6 +29,10 @@ def describe() -> dict[str, str]:
     return facts
 
 
+def line(facts: dict[str, str]) -> str:
+    return "; ".join(f"{what} {value}" for what, value in facts.items())
+
+
 def _processor() -> str:
     """Its name, and the vector unit that kernels are compiled for."""
     try:

@@ -1,4 +1,4 @@
-"""Runs all benches, writes bench/results/<name>.json and bench/results/README.md, and prints the tables."""
+"""Runs all benches: bench/results/<name>.json, <group>.png and README.md; prints the tables."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import importlib
 import json
 from pathlib import Path
 
-from bench import harness, machine, table
+from bench import harness, machine, plot, table
 
-#: In the order of the report.
-BENCHES = ("chain", "single_use", "demo_step", "compile_time")
+#: In the order of the report; a group is a plot.
+GROUPS = {
+    "pointwise": ("chain", "bandwidth"),
+    "formulas": ("formulas",),
+    "models": ("models", "demo_step", "memory"),
+    "recording": ("single_use", "first_step", "compile_time"),
+}
+BENCHES = tuple(name for group in GROUPS.values() for name in group)
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -40,17 +46,16 @@ def write_summary() -> None:
         "# Results\n\nMedians of interleaved rounds, each contender in its own process. Written by `make bench`.\n"
     ]
     shown: dict[str, str] | None = None
-    for name in BENCHES:
-        path = RESULTS / f"{name}.json"
-        if not path.exists():
-            continue
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["machine"] != shown:
-            shown = stored["machine"]
-            parts.append(
-                "Measured on: " + "; ".join(f"{what} {value}" for what, value in stored["machine"].items()) + ".\n"
-            )
-        parts.append(stored["table"])
+    for group, names in GROUPS.items():
+        found = [RESULTS / f"{name}.json" for name in names if (RESULTS / f"{name}.json").exists()]
+        stored = [json.loads(path.read_text(encoding="utf-8")) for path in found]
+        if plot.draw(group, stored, RESULTS / f"{group}.png"):
+            parts.append(f"![{group}]({group}.png)\n")
+        for one in stored:
+            if one["machine"] != shown:
+                shown = one["machine"]
+                parts.append(f"Measured on: {machine.line(shown)}.\n")
+            parts.append(one["table"])
     (RESULTS / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 

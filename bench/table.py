@@ -33,14 +33,14 @@ def markdown(module: ModuleType, results: list[Measurement]) -> str:
     for case in dict.fromkeys(result.case for result in results):
         row = {result.contender: result for result in results if result.case == case}
         cells = [
-            _number(row[name].median, scale)
+            number(row[name].median, scale)
             + (_limit(row[name].median, limits.get(case), scale) if family(name) == "neuron" else "")
             if name in row
             else "-"
             for name in columns
         ]
         cells += [_ratio(module, row, case, rival) for rival in rivals]
-        cells += [_number(row[name].first_seconds, 1) if name in row else "-" for name in _once(first)]
+        cells += [number(row[name].first_seconds, 1) if name in row else "-" for name in _once(first)]
         lines.append("| " + " | ".join([case, *cells]) + " |")
     errors = dict.fromkeys(f"{result.contender}: {result.error}" for result in results if result.error)
     if errors:
@@ -50,12 +50,16 @@ def markdown(module: ModuleType, results: list[Measurement]) -> str:
 
 def ratio(row: dict[str, Measurement], rival: str) -> float | None:
     """How many times as fast `neuron` is as the best contender of a family; None when either is missing."""
-    ours = row["neuron"].seconds if "neuron" in row else []
-    theirs = [result for name, result in row.items() if name != "neuron" and family(name) == rival and result.seconds]
-    if not ours or not theirs:
+    ours, theirs = row["neuron"].seconds if "neuron" in row else [], best(row, rival)
+    if not ours or theirs is None:
         return None
-    best = min(theirs, key=lambda result: statistics.median(result.seconds))
-    return statistics.median(their / our for their, our in zip(best.seconds, ours, strict=False))
+    return statistics.median(their / our for their, our in zip(theirs.seconds, ours, strict=False))
+
+
+def best(row: dict[str, Measurement], rival: str) -> Measurement | None:
+    """The contender of a family with the least median."""
+    found = [result for name, result in row.items() if name != "neuron" and family(name) == rival and result.seconds]
+    return min(found, key=lambda result: statistics.median(result.seconds), default=None)
 
 
 def _once(names: list[str]) -> list[str]:
@@ -80,7 +84,7 @@ def _limit(seconds: float | None, limit: float | None, scale: float) -> str:
     return f" (target {limit * scale:.3g}{'' if seconds <= limit else ', missed'})"
 
 
-def _number(seconds: float | None, scale: float) -> str:
+def number(seconds: float | None, scale: float) -> str:
     if seconds is None:
         return "-"
     value = seconds * scale
