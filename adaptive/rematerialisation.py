@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from adaptive_eager import params
 from adaptive_eager.cost import op_cost
 from adaptive_eager.dataflow import Dataflow, Version
 from adaptive_eager.fusion import MAX_ACCESSES, MAX_SCALARS, Group, Step, nodes_of, walks_with
@@ -32,6 +33,7 @@ class Rematerialiser:
         self.trace = trace
         self.flow = flow
         self.steps = steps
+        self._max_ops = params.get("max_kernel_ops")
         self._home: dict[int, int] = {}  # node -> step
         self._at_points: set[int] = set()  # maps computed at every point
         self._writes: dict[int, list[int]] = {}  # slot -> nodes that write it
@@ -78,6 +80,8 @@ class Rematerialiser:
         scalars = group.scalars + sum(len(node.scalars) for node in tree.nodes.values())
         if len(group.possible | tree.leaves) > MAX_ACCESSES or scalars > MAX_SCALARS:
             return
+        if len(group.nodes()) + len(tree.nodes) > self._max_ops:
+            return
         group.possible |= tree.leaves
         group.scalars = scalars
         group.recomputed |= set(tree.nodes)
@@ -88,15 +92,17 @@ class Rematerialiser:
         node = self.trace.nodes[version.node]
         if node.index not in self._at_points or not walks_with(self.trace, node, group):
             return False
+        if len(tree.nodes) >= self._max_ops:
+            return False
         tree.nodes[node.index] = node
         for k, operand in enumerate(node.inputs):
             source = self.flow.sources[node.index, k]
             if source is not None and (group.computes(source.node) or source.node in tree.nodes):
                 continue
-            if self._changed(operand.geometry, node, at):
-                return False
             leaf = operand.geometry, source.node if source is not None else -1
             if leaf in loads or source is None or self._seen(source) or source.node not in self._at_points:
+                if self._changed(operand.geometry, node, at):
+                    return False
                 tree.leaves.add(leaf)
             elif not self._grow(source, group, at, loads, tree):
                 return False
