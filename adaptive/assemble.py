@@ -169,7 +169,7 @@ class Assembler:
     def _counted(self, space: Geometry) -> list[Moves]:
         """What the indices of the group's ops ask of its loops."""
         kinds = {COUNTED[n.op] for n in self.group.points if n.op in COUNTED}
-        return [Moves(counted(space, kind == "dims"), space.rank) for kind in sorted(kinds)]
+        return [Moves(counted(space, kind != "linear"), space.rank) for kind in sorted(kinds)]
 
     def _moves(self, slot: _Slot, space_rank: int) -> Moves:
         geometry = self.trace.geometries[slot.geometry]

@@ -33,6 +33,10 @@ class Runtime(NamedTuple):
 Arg = Operand | Count | Runtime | float | None
 
 
+#: Ops with a bool result.
+_PREDICATES = ("is_index", "ne")
+
+
 class Parts:
     """The parts of one op, being written.
 
@@ -84,8 +88,17 @@ class Parts:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def map(self, op: str, *args: Arg, into: Operand | None = None) -> Operand:
-        """A pointwise op. Its result is a temporary of the largest operand's shape, or goes `into` an output."""
+    def map(
+        self,
+        op: str,
+        *args: Arg,
+        into: Operand | None = None,
+        shape: Operand | None = None,
+        compute: str = "",
+        attrs: tuple[int, ...] = (),
+    ) -> Operand:
+        """A pointwise op. Its result goes `into` an output, or is a temporary of the shape of `shape`, by default that
+        of the largest operand. It works in `compute`, by default the dtype of the parts."""
         operands = [a for a in args if isinstance(a, Operand)]
         scalars = []
         kinds: list[str | float] = []
@@ -98,9 +111,9 @@ class Parts:
                 kinds.append("f" if isinstance(arg, Runtime) else "i")
                 scalars.append(arg.scalar if isinstance(arg, Runtime) else Scalar(arg.of.operand, arg.dims))
         if into is None:
-            into = self._expander.temporary_like(operands, self.compute)
-        result = "bool" if op in ("eq", "ne") else self.dtype(into)
-        self._add("map", op, kinds, operands, into, scalars, (), result)
+            result = "bool" if op in _PREDICATES else compute or self.compute
+            into = self._expander.temporary_like([shape] if shape is not None else operands, result)
+        self._add("map", op, kinds, operands, into, scalars, attrs, compute or self.compute)
         return into
 
     def reduce(self, op: str, x: Operand, dims: int, into: Operand | None = None) -> Operand:
@@ -110,7 +123,7 @@ class Parts:
         else:
             self._expander.declare_reduced(x, dims, into)
         scalars = [Scalar(x.operand, dims)] if op == "mean" else []
-        self._add("reduction", op, ["x"], [x], into, scalars, (dims, 1), self.dtype(into))
+        self._add("reduction", op, ["x"], [x], into, scalars, (dims, 1), self.compute)
         return into
 
     def deliver(self, value: Operand, into: Operand) -> None:
@@ -130,7 +143,7 @@ class Parts:
         output: Operand,
         scalars: list[Scalar],
         attrs: tuple[int, ...],
-        result: str,
+        compute: str,
     ) -> None:
         nodes = self._expander.nodes
         nodes.append(
@@ -144,8 +157,8 @@ class Parts:
                 (output,),
                 tuple(scalars),
                 attrs,
-                self.compute,
-                result,
+                compute,
+                self.dtype(output),
                 self._node.recorded,
             )
         )

@@ -85,7 +85,7 @@ def follows(trace: Trace, node: Node, order: ReductionOrder, space: Geometry) ->
     """Whether a node of the points can be computed in a reduction's order."""
     walked = [trace.geometries[o.geometry] for o in (*node.inputs, *node.outputs)]
     if node.op in COUNTED:
-        walked.append(counted(space, COUNTED[node.op] == "dims"))
+        walked.append(counted(space, COUNTED[node.op] != "linear"))
     return all(can_follow(order, space, g) for g in walked)
 
 

@@ -20,7 +20,7 @@ _REDUCE_KINDS = {
 _NORM_KINDS = {"0": "sum", "1": "sum", "2": "sum", "inf": "amax", "-inf": "amin", "p": "sum"}
 
 #: Ops whose values depend on where the point is: on its row-major index, or on the indices along its last two dims.
-COUNTED = {"arange": "linear", "tril": "dims", "triu": "dims"}
+COUNTED = {"arange": "linear", "tril": "dims", "triu": "dims", "is_index": "dim"}
 
 REDUCTION_OPS = (*_REDUCE_KINDS, "linalg_vector_norm")
 
@@ -82,7 +82,7 @@ class Lowering:
             else:
                 args.append(self._scalar(next(next_scalar), kind, node.index))
         if node.op in COUNTED:
-            args = self._indices(COUNTED[node.op], node.index) + args
+            args = self._indices(node) + args
         if node.op in UPDATES:
 
             def emit(op: str, operands: tuple[int, ...], dtype: str) -> int:
@@ -94,12 +94,13 @@ class Lowering:
             values = [self._emit(node.index, node.op, tuple(args), node.compute, node.result, attrs)]
         return [self._as(v, node.result, dtype, node.index) for v, dtype in zip(values, stored, strict=True)]
 
-    def _indices(self, what: str, node: int) -> list[int]:
+    def _indices(self, node: Node) -> list[int]:
         """Values of the indices that an op takes first. Their attrs are dims of the space, counted from the last one
         (none: the row-major index), until the loops are known (assemble)."""
-        if what == "linear":
-            return [self._emit(node, "index", (), "i64", "i64")]
-        return [self._emit(node, "index", (), "i64", "i64", (d,)) for d in (-2, -1)]
+        if COUNTED[node.op] == "linear":
+            return [self._emit(node.index, "index", (), "i64", "i64")]
+        dims = (int(node.attrs[0]),) if COUNTED[node.op] == "dim" else (-2, -1)
+        return [self._emit(node.index, "index", (), "i64", "i64", (d,)) for d in dims]
 
     def _as(self, value: int, dtype: str, stored: str, node: int) -> int:
         return value if dtype == stored else self._emit(node, "copy", (value,), stored, stored)

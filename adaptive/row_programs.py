@@ -165,3 +165,30 @@ def _normalize_backward(p: Parts) -> None:
 
 for _name in ("native_layer_norm_backward", "native_group_norm_backward", "native_batch_norm_backward"):
     ROW_PROGRAMS[_name] = _normalize_backward
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+def _nll_loss_backward(p: Parts) -> None:
+    """-grad * weight / total weight at each target, else 0.
+
+    Inputs: grad, targets as indices along dim attribute 0 (which is of size one in them), weight, total weight.
+    Attribute 1: 0 (a gradient for each target), 1 (of the mean), 2 (of the sum). Targets equal to scalar 0 get none.
+    """
+    (result,) = p.results(1)
+    assert result is not None
+    grad, target, total = p.input(0), p.input(1), p.input(3)
+    weight = p.inputs[2]
+    each = p.map("neg", grad)
+    if p.attr(1) == 1:
+        each = p.map("div", each, total)
+    counts = p.map("ne", target, p.scalar(0), compute="i64")
+    each = p.map("where", counts, each, 0.0, shape=target)
+    if weight is not None:
+        each = p.map("mul", each, weight, shape=result)
+    hit = p.map("is_index", target, shape=result, compute="i64", attrs=(p.attr(0),))
+    p.map("where", hit, each, 0.0, into=result)
+
+
+ROW_PROGRAMS["nll_loss_backward"] = ROW_PROGRAMS["nll_loss2d_backward"] = _nll_loss_backward

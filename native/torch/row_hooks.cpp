@@ -9,6 +9,7 @@
 #include "generator.h"
 #include "host_call.h"
 #include "infer.h"
+#include "losses.h"
 #include "mersenne.h"
 #include "normalization.h"
 #include "op_table.h"
@@ -155,6 +156,8 @@ Table make_table() {
   table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
   table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm};
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};
+  for (const char* name : {"nll_loss_backward", "nll_loss2d_backward"})
+    table[name].arrange = &arrange_nll_loss_backward;
   table["native_layer_norm_backward"] = {nullptr, &correct_layer_norm_backward, &arrange_layer_norm_backward};
   table["native_group_norm_backward"] = {nullptr, nullptr, &arrange_group_norm_backward};
   table["native_batch_norm_backward"].arrange = &arrange_batch_norm_backward;

@@ -30,3 +30,9 @@ def _tril(b, args, dtype, attrs):
 def _triu(b, args, dtype, attrs):
     """x on and above a diagonal, else 0"""
     return _triangle(b, args, "sge")
+
+
+@row("is_index", 2, result="bool", operands=("i64", "i64"))
+def _is_index(b, args, dtype, attrs):
+    """Whether the point's index along a dim is x"""
+    return b.icmp("eq", args[0], args[1])
