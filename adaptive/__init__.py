@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "adaptive", "clear_fallback_ops", "flush", "get_fallback_ops", "mode", "per_op", "report", "reset_stats",
-    "set_mode", "stats", "stepwise",
+    "set_mode", "stats", "stepwise", "wait_for_plans",
 ]  # fmt: skip
 
 #: In the order of the extension's numbers (native/torch/params.h).
@@ -65,6 +65,11 @@ def stepwise() -> contextlib.AbstractContextManager[None]:
 def flush() -> None:
     """Run everything recorded so far, on all devices."""
     _backend()._C.flush()
+
+
+def wait_for_plans() -> None:
+    """Wait until nothing is being compiled in the background. Plans are used from their windows' next sight on."""
+    _backend().wait_for_plans()
 
 
 def stats() -> dict[str, Any]:

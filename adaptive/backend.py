@@ -21,7 +21,7 @@ _planner: Planner | None = None
 _runtime: Any = None
 
 _FALLBACKS = ("warn", "error", "quiet")
-_EXTENSION_PARAMS = ("max_ops", "min_ops", "max_bytes", "hot_after", "parallel_grain")
+_EXTENSION_PARAMS = ("max_ops", "min_ops", "max_bytes", "hot_after", "trace_bytes", "parallel_grain")
 
 
 def load() -> None:
@@ -70,11 +70,32 @@ def _register() -> None:
 
     device.install()
     _C.set_mode(MODES.index(params.get("mode")))
-    os.register_at_fork(
-        before=_C.before_fork,
-        after_in_parent=lambda: _C.after_fork(False),
-        after_in_child=lambda: _C.after_fork(True),
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+def _before_fork() -> None:
+    try:
+        _C.before_fork()  # may plan, so it comes first
+    finally:
+        if _planner is not None:
+            _planner.background.pause()
+
+
+def _after_fork_in_parent() -> None:
+    if _planner is not None:
+        _planner.background.resume()
+    _C.after_fork(False)
+
+
+def _after_fork_in_child() -> None:
+    if _planner is not None:
+        _planner.background.renew_in_child()
+    _C.after_fork(True)
+
+
+def wait_for_plans() -> None:
+    if _planner is not None:
+        _planner.background.wait()
 
 
 class _LazyPlanner:
@@ -110,6 +131,9 @@ def stats() -> dict[str, Any]:
     return {
         **{k: v for k, v in native.items() if k != "flush_causes"},
         **asdict(counters),
+        "plans_failed": len(_planner.failures) if _planner is not None else 0,
+        "plans_deferred": _planner.variants.deferred if _planner is not None else 0,
+        "not_fused": _planner.not_fused() if _planner is not None else {},
         "fallback_calls": sum(_C.fallback_counts().values()),
         "flush_causes": dict(native["flush_causes"]),
     }
@@ -121,6 +145,7 @@ def reset_stats() -> None:
     _C.reset_stats()
     if _planner is not None:
         _planner.kernels.counters = KernelCounters()
+        _planner.variants.deferred = 0
 
 
 def runtime() -> Any:

@@ -79,6 +79,7 @@ class KernelService:
         self._serial = 0
         self._lock = threading.RLock()
         self._loaded: dict[str, LoadedKernel] = {}
+        self._making: dict[str, threading.Event] = {}  # kernels that a thread is about to have
         self._keys: dict[str, str] = {}  # canonical text -> key
         self._models: list[Model] = []  # loaded kernels live as long as the process: plans hold their addresses
         self.keys = KeyMaker(GENERATOR_SOURCES, self.target.key())
@@ -96,29 +97,54 @@ class KernelService:
             key = self._keys[text] = self.keys.key("kernel", text)
         return key
 
+    def missing(self, kernel: Kernel) -> bool:
+        """Whether `get` would have to compile."""
+        return self.get_stored(self.key_of(kernel)) is None
+
     def get(self, kernel: Kernel) -> LoadedKernel:
-        """The kernel, compiled if no process of this user has done so yet. Raises CompileError."""
+        """The kernel, compiled if no process of this user has done so yet. Raises CompileError.
+
+        Different kernels are compiled at once by different threads, the same one once.
+        """
         key = self.key_of(kernel)
-        with self._lock:
-            loaded = self._loaded.get(key)
-            if loaded is not None:
-                self.counters.kernels_reused += 1
-                return loaded
-            compiled_before = self.counters.kernels_compiled
-            blob = self.store.compile_once("kernel", key, lambda: self._compile(kernel))
-            if self.counters.kernels_compiled != compiled_before:
-                return self._load(key, blob)
-            try:
-                loaded = self._load(key, blob)
-            except Exception as error:  # trouble with the cache is never more than a compilation
-                log.warning(
-                    "a stored kernel cannot be loaded and is compiled anew: %s: %s", type(error).__name__, error
-                )
-                blob = self._compile(kernel)
-                self.store.put("kernel", key, blob)
-                return self._load(key, blob)
-            self.counters.kernels_from_disk += 1
-            return loaded
+        while True:
+            with self._lock:
+                loaded = self._loaded.get(key)
+                if loaded is not None:
+                    self.counters.kernels_reused += 1
+                    return loaded
+                made_by_another = self._making.get(key)
+                if made_by_another is None:
+                    done = self._making[key] = threading.Event()
+                    break
+            made_by_another.wait()
+        try:
+            return self._make(key, kernel)
+        finally:
+            with self._lock:
+                del self._making[key]
+            done.set()
+
+    def _make(self, key: str, kernel: Kernel) -> LoadedKernel:
+        compiled = False
+
+        def compile_it() -> bytes:
+            nonlocal compiled
+            compiled = True
+            return self._compile(kernel)
+
+        blob = self.store.compile_once("kernel", key, compile_it)
+        if compiled:
+            return self._load(key, blob)
+        try:
+            loaded = self._load(key, blob)
+        except Exception as error:  # trouble with the cache is never more than a compilation
+            log.warning("a stored kernel cannot be loaded and is compiled anew: %s: %s", type(error).__name__, error)
+            blob = self._compile(kernel)
+            self.store.put("kernel", key, blob)
+            return self._load(key, blob)
+        self.counters.kernels_from_disk += 1
+        return loaded
 
     def get_stored(self, key: str) -> LoadedKernel | None:
         """The kernel of a key, from memory or the disk cache; None if it is in neither."""
@@ -142,17 +168,19 @@ class KernelService:
             code.object_code,
             metadata={"acc_bytes": str(code.acc_bytes), "block": str(code.block)},
         )
-        self.counters.compile_seconds += time.perf_counter() - start
-        self.counters.kernels_compiled += 1
+        with self._lock:
+            self.counters.compile_seconds += time.perf_counter() - start
+            self.counters.kernels_compiled += 1
         return blob
 
     def _load(self, key: str, blob: bytes) -> LoadedKernel:
-        model = self.runtime.load(blob, name=key[:12])
-        self._models.append(model)
-        metadata = artifact.unpack(blob).metadata
-        loaded = LoadedKernel(model.entry("k"), int(metadata["acc_bytes"]), int(metadata["block"]))
-        self._loaded[key] = loaded
-        return loaded
+        with self._lock:
+            model = self.runtime.load(blob, name=key[:12])
+            self._models.append(model)
+            metadata = artifact.unpack(blob).metadata
+            loaded = LoadedKernel(model.entry("k"), int(metadata["acc_bytes"]), int(metadata["block"]))
+            self._loaded[key] = loaded
+            return loaded
 
     def __len__(self) -> int:
         return len(self._loaded)

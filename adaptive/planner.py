@@ -5,15 +5,20 @@ All policy is here: which traces are fused, what is looked for in the disk cache
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import logging
+import os
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from adaptive_eager import params
 from adaptive_eager.assemble import LaunchRecipe, assemble
+from adaptive_eager.background import Background, Job
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.codegen import CompileError
 from adaptive_eager.compiler.conversion import FLOATS
@@ -27,6 +32,7 @@ from adaptive_eager.rematerialisation import loaded_versions, rematerialise
 from adaptive_eager.row_programs import ROW_PROGRAMS
 from adaptive_eager.strips import strips
 from adaptive_eager.trace import Trace, read_trace
+from adaptive_eager.variants import Variants
 
 log = logging.getLogger("adaptive_eager.planner")
 
@@ -37,6 +43,12 @@ T = TypeVar("T")
 Step = int | dict[str, Any]
 #: A plan as the extension takes it (native/torch/planner_bridge.cpp: parse_plan).
 Plan = dict[str, Any]
+Signature = tuple[int, int]
+
+#: Most sights until a window that failed is tried again; they double up to here.
+LONGEST_BACK_OFF = 1024
+#: Most windows kept that failed, and that wait for the background.
+MOST_FAILURES, MOST_WAITING = 1024, 256
 
 
 class Planner:
@@ -46,8 +58,12 @@ class Planner:
         self.kernels = kernels
         self.store = store
         self.defer_interrupt = defer_interrupt
+        self.background = Background()
+        self.variants = Variants()
         #: Traces that could not be planned, with the reason: signature -> text.
-        self.failures: dict[tuple[int, int], str] = {}
+        self.failures: dict[Signature, str] = {}
+        self._tried: set[Signature] = set()  # what failed in this process
+        self._waiting: dict[Signature, _Waiting] = {}  # for the background
         self._version = self.kernels.keys.key("plan", "", [(n, str(v)) for n, v in params.keyed()])[:32]
 
     # -- asked by the extension --------------------------------------------------------------------------------------
@@ -55,17 +71,42 @@ class Planner:
     def plan_op(self, raw: dict[str, Any]) -> Plan:
         """Plan of a single op. Raises if its kernel cannot be compiled."""
         with _quiet_interpreter():
-            return self._uninterrupted(lambda: self._make(read_trace(raw))[0])
+            return self._uninterrupted(lambda: self._with_kernels(_design(read_trace(raw))))
 
-    def plan_window(self, raw: dict[str, Any], seen: int) -> Plan | None:
-        """Fused plan of a window seen `seen` times, or None: run it op by op."""
+    def plan_window(
+        self, raw: dict[str, Any], seen: int, number: int, sights: Callable[[int, int], int]
+    ) -> Plan | int | None:
+        """Fused plan of a window; or the sight at which to ask again; or None: when `ready` says so.
+
+        seen    sights of the window
+        number  windows run so far
+        sights  signature -> sights of another one
+        """
+
+        def work() -> Plan | int | None:
+            trace = read_trace(raw)
+            try:
+                return self._plan_window(trace, seen, number, sights)
+            except Exception as error:  # a trace that cannot be fused runs op by op, whatever the reason
+                log.debug("the failure", exc_info=True)
+                self._fail(trace, error)
+                return seen + min(seen, LONGEST_BACK_OFF)
+
         with _quiet_interpreter():
-            return self._uninterrupted(lambda: self._plan_window(read_trace(raw)))
+            return self._uninterrupted(work)
+
+    def ready(self, signature: Signature) -> bool:
+        """Whether the window's kernels are no longer being compiled in the background."""
+        waiting = self._waiting.get(signature)
+        return waiting is None or waiting.job.done
 
     def note_failure(self, raw: dict[str, Any], reason: str) -> None:
         """Remembers why a window runs op by op."""
-        self.failures[tuple(raw["signature"])] = reason
-        log.warning("a window of %d ops cannot be fused and runs op by op: %s", len(raw["nodes"]), reason)
+        self._remember(tuple(raw["signature"]), len(raw["nodes"]), reason)
+
+    def not_fused(self) -> dict[str, int]:
+        """Reasons why windows run op by op -> number of windows."""
+        return dict(Counter(self.failures.values())) | dict.fromkeys(self.variants.warnings, 1)
 
     def supports(self, op: str, kind: str, compute: str) -> bool:
         """Whether the compiler has an op in a compute dtype."""
@@ -87,7 +128,17 @@ class Planner:
 
     # -- making plans ------------------------------------------------------------------------------------------------
 
-    def _plan_window(self, trace: Trace) -> Plan | None:
+    def _plan_window(
+        self, trace: Trace, seen: int, number: int, sights: Callable[[int, int], int]
+    ) -> Plan | int | None:
+        waiting = self._waiting.pop(trace.signature, None)
+        if waiting is not None:
+            if not waiting.job.done:  # asked by somebody who has forgotten that it waits
+                self._waiting[trace.signature] = waiting
+                return None
+            if waiting.job.error is not None:
+                raise waiting.job.error
+            return self._finish(trace, waiting.design)
         try:
             stored = self._stored_plan(trace)
         except Exception as error:  # trouble with the cache is never more than a compilation
@@ -95,32 +146,38 @@ class Planner:
             stored = None
         if stored is not None:
             return stored
-        try:
-            plan, recipes = self._make(trace)
-        except Exception as error:  # a trace that cannot be fused runs op by op, whatever the reason
-            reason = f"{type(error).__name__}: {error}"
-            self.note_failure({"signature": trace.signature, "nodes": trace.nodes}, reason)
-            log.debug("the failure", exc_info=True)
-            return None
-        self.store.put("plan", self._plan_key(trace), self._serialise(trace, plan, recipes))
+        reason = self._stored_failure(trace)
+        if reason is not None:
+            self._remember(trace.signature, len(trace.nodes), reason)
+            return seen + LONGEST_BACK_OFF
+        needed = self.variants.needed_sights(trace, sights)
+        if needed > seen:
+            self.variants.defer(trace, number)
+            return needed
+        start = time.perf_counter()
+        design = _design(trace)
+        if _in_background():
+            missing = [recipe.kernel for recipe in design.recipes() if self.kernels.missing(recipe.kernel)]
+            if missing:
+                job = Job([functools.partial(self.kernels.get, kernel) for kernel in missing])
+                while len(self._waiting) >= MOST_WAITING:  # windows that never came back for their plans
+                    del self._waiting[next(iter(self._waiting))]
+                self._waiting[trace.signature] = _Waiting(design, job)
+                self.background.submit(job)
+                self.variants.note(trace, seen, number, time.perf_counter() - start)
+                return None
+        plan = self._finish(trace, design)
+        self.variants.note(trace, seen, number, time.perf_counter() - start)
         return plan
 
-    def _make(self, trace: Trace) -> tuple[Plan, list[LaunchRecipe]]:
-        trace = expand(trace)
-        flow = analyse(trace)
-        steps: list[Step] = []
-        recipes = []
-        placed = rematerialise(trace, flow, Fuser(trace, flow).run())
-        loaded = loaded_versions(flow, placed)
-        for step in strips(trace, placed):
-            if isinstance(step, HostStep):
-                steps.append(step.node.recorded)
-                continue
-            strip = [assemble(trace, flow, group, loaded) for group in step.groups]
-            launches = [_launch(recipe.describe(), self.kernels.get(recipe.kernel)) for recipe in strip]
-            steps.append({"launches": launches, "scratch": _scratch(strip, step.scratch)})
-            recipes += strip
-        return {"temporaries": [list(t) for t in trace.temporaries], "steps": steps}, recipes
+    def _finish(self, trace: Trace, design: _Design) -> Plan:
+        """The plan of a window, stored, with its kernels, which are compiled where need be."""
+        plan = self._with_kernels(design)
+        self.store.put("plan", self._plan_key(trace), self._serialise(trace, design))
+        return plan
+
+    def _with_kernels(self, design: _Design) -> Plan:
+        return design.plan(lambda recipe: _launch(recipe.describe(), self.kernels.get(recipe.kernel)))
 
     def _uninterrupted(self, work: Callable[[], T]) -> T:
         """Runs to the end whatever keys are pressed; an interrupt is delivered once the window has run.
@@ -139,17 +196,9 @@ class Planner:
         lo, hi = trace.signature
         return f"{hi:016x}{lo:016x}-{self._version}"
 
-    def _serialise(self, trace: Trace, plan: Plan, recipes: list[LaunchRecipe]) -> bytes:
-        left = iter(recipes)
-        stored: list[Any] = []
-        for step in plan["steps"]:
-            if isinstance(step, int):
-                stored.append(step)
-                continue
-            strip = [next(left) for _ in step["launches"]]
-            launches = [{**r.describe(), "kernel": self.kernels.key_of(r.kernel)} for r in strip]
-            stored.append({**step, "launches": launches})
-        return json.dumps({**plan, "words": trace.words.hex(), "steps": stored}).encode()
+    def _serialise(self, trace: Trace, design: _Design) -> bytes:
+        plan = design.plan(lambda recipe: {**recipe.describe(), "kernel": self.kernels.key_of(recipe.kernel)})
+        return json.dumps({**plan, "words": trace.words.hex()}).encode()
 
     def _stored_plan(self, trace: Trace) -> Plan | None:
         blob = self.store.get("plan", self._plan_key(trace))
@@ -172,6 +221,90 @@ class Planner:
             steps.append({**step, "launches": launches})
         return {"temporaries": document["temporaries"], "steps": steps}
 
+    # -- failures ----------------------------------------------------------------------------------------------------
+
+    def _fail(self, trace: Trace, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        self._tried.add(trace.signature)
+        self._remember(trace.signature, len(trace.nodes), reason)
+        if not isinstance(error, (MemoryError, OSError)):  # those are of this moment; OSError is TimeoutError too
+            document = {"words": trace.words.hex(), "reason": reason, "time": time.time()}
+            self.store.put("failure", self._plan_key(trace), json.dumps(document).encode())
+
+    def _remember(self, signature: Signature, ops: int, reason: str) -> None:
+        if self.failures.pop(signature, None) != reason:
+            log.warning("a window of %d ops cannot be fused and runs op by op: %s", ops, reason)
+        self.failures[signature] = reason
+        if len(self.failures) > MOST_FAILURES:
+            oldest = next(iter(self.failures))
+            del self.failures[oldest]
+            self._tried.discard(oldest)
+
+    def _stored_failure(self, trace: Trace) -> str | None:
+        """Why another process, of this version of the package, could not plan the trace; None: it may be tried."""
+        if trace.signature in self._tried:
+            return None  # this one goes by sights
+        blob = self.store.get("failure", self._plan_key(trace))
+        if blob is None:
+            return None
+        try:
+            document = json.loads(blob)
+            if document["words"] == trace.words.hex() and 0 <= time.time() - document["time"] < params.get(
+                "failure_age"
+            ):
+                return str(document["reason"])
+        except (ValueError, KeyError, TypeError):
+            log.debug("a stored failure cannot be read", exc_info=True)
+        return None
+
+
+class _Waiting(NamedTuple):
+    """A window whose kernels are being compiled."""
+
+    design: _Design
+    job: Job
+
+
+class _Strip(NamedTuple):
+    """Launches without their kernels, and which accesses are to scratch."""
+
+    recipes: list[LaunchRecipe]
+    scratch: list[list[int]]
+
+
+class _Design(NamedTuple):
+    """A plan without its kernels. A step is the number of a host node, or a strip."""
+
+    temporaries: list[list[int]]
+    steps: list[int | _Strip]
+
+    def recipes(self) -> list[LaunchRecipe]:
+        return [recipe for step in self.steps if isinstance(step, _Strip) for recipe in step.recipes]
+
+    def plan(self, launch: Callable[[LaunchRecipe], dict[str, Any]]) -> Plan:
+        """The plan, its launches as `launch` describes them."""
+        steps: list[Step] = [
+            step if isinstance(step, int) else {"launches": [launch(r) for r in step.recipes], "scratch": step.scratch}
+            for step in self.steps
+        ]
+        return {"temporaries": self.temporaries, "steps": steps}
+
+
+def _design(trace: Trace) -> _Design:
+    """How a trace runs."""
+    trace = expand(trace)
+    flow = analyse(trace)
+    placed = rematerialise(trace, flow, Fuser(trace, flow).run())
+    loaded = loaded_versions(flow, placed)
+    steps: list[int | _Strip] = []
+    for step in strips(trace, placed):
+        if isinstance(step, HostStep):
+            steps.append(step.node.recorded)
+            continue
+        strip = [assemble(trace, flow, group, loaded) for group in step.groups]
+        steps.append(_Strip(strip, _scratch(strip, step.scratch)))
+    return _Design([list(t) for t in trace.temporaries], steps)
+
 
 def _scratch(strip: list[LaunchRecipe], geometries: list[int]) -> list[list[int]]:
     return [
@@ -180,6 +313,16 @@ def _scratch(strip: list[LaunchRecipe], geometries: list[int]) -> list[list[int]
         for access, geometry in enumerate(recipe.geometries)
         if geometry in geometries
     ]
+
+
+def _in_background() -> bool:
+    """Whether kernels of hot windows are compiled in the background. See docs/architecture.md for what was measured."""
+    choice = params.get("background")
+    if choice == "auto":
+        import torch
+
+        return len(os.sched_getaffinity(0)) > torch.get_num_threads()
+    return choice == "on"
 
 
 def _launch(description: dict[str, Any], kernel: LoadedKernel) -> dict[str, Any]:

@@ -68,6 +68,8 @@ def sections(stats: Mapping[str, Any], fallback_ops: Mapping[str, int] | None = 
             [
                 ("found", _number(of("plans_hit")), _percent(of("plans_hit"), plans, "of all windows")),
                 ("new", _number(of("plans_new")), ""),
+                *_shown("failed", of("plans_failed"), "windows that cannot be fused and run op by op"),
+                *_shown("deferred", of("plans_deferred"), "variants of the same ops that must be seen more often"),
             ],
         ),
         (
@@ -83,6 +85,10 @@ def sections(stats: Mapping[str, Any], fallback_ops: Mapping[str, int] | None = 
         ("Host", [("host ops", _number(of("host_ops")), "matrix products, convolutions, sorts: ATen's own kernels")]),
     ]
     result[-1][1].extend(_fallback_rows(of("fallback_calls"), fallback_ops or {}))
+    reasons = dict(stats.get("not_fused") or {})
+    if reasons:
+        by_number = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+        result.append(("Not fused", [("windows", _number(number), " ".join(why.split())) for why, number in by_number]))
     causes = {name: number for name, number in dict(stats.get("flush_causes") or {}).items() if number}
     if causes:
         by_number = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
@@ -158,6 +164,10 @@ def _fallback_rows(calls: float, ops: Mapping[str, int]) -> list[Row]:
     rows = [("fallbacks", _number(calls or sum(ops.values())), "ops the device cannot run, run on the host")]
     by_number = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
     return rows + [(f"  {name}", _number(number), "") for name, number in by_number]
+
+
+def _shown(what: str, value: float, remark: str) -> list[Row]:
+    return [(what, _number(value), remark)] if value else []
 
 
 def _compile_remark(compiled: float, seconds: float) -> str:

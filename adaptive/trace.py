@@ -71,6 +71,7 @@ class Node:
     attrs    structural arguments
     compute  dtype the op works in; `result` dtype it rounds to before it is stored
     recorded number of the recorded op in the window: its own, or that of the op it is a part of
+    origin   the user's "file:line", for messages alone
     """
 
     index: int
@@ -85,6 +86,7 @@ class Node:
     compute: str
     result: str
     recorded: int
+    origin: str = ""
 
     @property
     def is_compiled(self) -> bool:
@@ -130,4 +132,5 @@ def _read_node(index: int, raw: dict[str, Any]) -> Node:
         raw["compute"],
         raw["result"],
         index,
+        raw.get("origin", ""),
     )

@@ -1,4 +1,4 @@
-"""KernelStore: kernels and plans on disk, shared by every process of the user on this machine.
+"""KernelStore: kernels, plans and failures on disk, shared by every process of the user on this machine.
 
 Whoever can write to the directory can run code in every program that uses it, as kernels are machine code. So it must
 be a directory of mode 0700, owned by the user, and not a symbolic link; otherwise it is not used.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("adaptive_eager.cache")
 
-KINDS = ("kernel", "plan")
+KINDS = ("kernel", "plan", "failure")
 MODES = ("on", "off", "read-only")
 
 #: Folder of this layout. An older or newer one beside it stays untouched.

@@ -6,6 +6,8 @@ import tempfile
 
 _CACHE = tempfile.TemporaryDirectory(prefix="adaptive-eager-tests-")
 os.environ.setdefault("ADAPTIVE_EAGER_CACHE_DIR", os.path.join(_CACHE.name, "cache"))
+# A plan is there when its window is hot, on any machine.
+os.environ.setdefault("ADAPTIVE_EAGER_BACKGROUND", "off")
 
 import pytest  # noqa: E402
 

@@ -120,6 +120,8 @@ PYBIND11_MODULE(_C, m) {
       p.max_bytes = value;
     else if (name == "hot_after")
       p.hot_after = value;
+    else if (name == "trace_bytes")
+      p.trace_bytes = value;
     else if (name == "parallel_grain")
       p.parallel_grain = value;
     else

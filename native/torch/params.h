@@ -13,6 +13,7 @@ struct Params {
   int64_t min_ops = 32;
   int64_t max_bytes = 64 << 20;
   int64_t hot_after = 2;
+  int64_t trace_bytes = 64 << 20;
   int64_t parallel_grain = 32768;
 };
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "strip.h"
@@ -18,7 +18,6 @@ struct Step {
 struct Plan {
   std::vector<Step> steps;
   std::vector<Temporary> temporaries;
-  std::vector<uint64_t> words;  // the trace it was made for
 };
 
 }  // namespace neuron

@@ -34,6 +34,11 @@ S dtype_of(const std::string& text) {
   TORCH_CHECK(false, "plan: no dtype ", text);
 }
 
+// "file.py:12" for messages; empty if nothing is known.
+std::string describe_place(const Origin* origin) {
+  return origin ? origin->file + ":" + std::to_string(origin->line) : std::string();
+}
+
 py::list strings_of(uint64_t args) {
   py::list kinds;
   for (; args & 15; args >>= 4) kinds.append("_xfi-"[args & 15]);
@@ -41,8 +46,8 @@ py::list strings_of(uint64_t args) {
 }
 
 // The trace as Python sees it (adaptive/trace.py): everything that is in the signature, and the origins.
-py::dict describe_trace(const Encoder& encoder, const Window& window, size_t begin, size_t end,
-                        const std::vector<uint8_t>* live) {
+py::dict describe_trace(const PlanRequest& request) {
+  const auto& [encoder, window, begin, end, live, seen, number, cache] = request;
   py::list nodes;
   size_t operand = 0;
   const uint32_t first_operand = window.nodes[begin].operands, first_scalar = window.nodes[begin].scalars;
@@ -73,6 +78,7 @@ py::dict describe_trace(const Encoder& encoder, const Window& window, size_t beg
     node["attrs"] = attrs;
     node["compute"] = dtype_name(n.compute);
     node["result"] = dtype_name(n.result);
+    if (live) node["origin"] = describe_place(n.origin);
     nodes.append(node);
   }
   py::list geometries;
@@ -124,10 +130,8 @@ Launch parse_launch(const py::dict& d) {
 }
 
 // A plan as adaptive/planner.py describes it.
-std::shared_ptr<Plan> parse_plan(const py::object& object, const Encoder& encoder) {
-  if (object.is_none()) return nullptr;
+std::shared_ptr<Plan> parse_plan(const py::object& object) {
   auto plan = std::make_shared<Plan>();
-  plan->words = encoder.words();
   for (const auto& [like, keep, dtype] :
        object["temporaries"].cast<std::vector<std::tuple<uint32_t, uint32_t, std::string>>>()) {
     plan->temporaries.push_back({like, keep, dtype_of(dtype), false});
@@ -154,20 +158,29 @@ std::shared_ptr<Plan> parse_plan(const py::object& object, const Encoder& encode
   return plan;
 }
 
-std::shared_ptr<Plan> ask_planner(const Encoder& encoder, const Window& window, size_t begin, size_t end,
-                                  const std::vector<uint8_t>* live, uint32_t seen) {
+PlanAnswer ask_planner(const PlanRequest& request) {
   py::gil_scoped_acquire gil;
-  const py::dict trace = describe_trace(encoder, window, begin, end, live);
-  if (!live) return parse_plan(planner().attr("plan_op")(trace), encoder);
+  const py::dict trace = describe_trace(request);
+  if (!request.live) return {parse_plan(planner().attr("plan_op")(trace))};
   try {
-    return parse_plan(planner().attr("plan_window")(trace, seen), encoder);
+    const auto sights = [&request](uint64_t lo, uint64_t hi) { return request.cache.sights({lo, hi}); };
+    const py::object answer =
+        planner().attr("plan_window")(trace, request.seen, request.number, py::cpp_function(sights));
+    if (answer.is_none()) return {nullptr, 0, true};
+    if (py::isinstance<py::int_>(answer)) return {nullptr, answer.cast<uint32_t>()};
+    return {parse_plan(answer)};
   } catch (py::error_already_set& e) {  // the window must run whatever happens up there: op by op, then
     if (e.matches(PyExc_KeyboardInterrupt)) defer_interrupt();
     planner().attr("note_failure")(trace, e.what());
   } catch (const std::exception& e) {
     planner().attr("note_failure")(trace, e.what());
   }
-  return nullptr;
+  return {nullptr, 2 * request.seen};
+}
+
+bool plan_ready(Hash128 hash) {
+  py::gil_scoped_acquire gil;
+  return planner().attr("ready")(py::make_tuple(hash.lo, hash.hi)).cast<bool>();
 }
 
 bool known_plan(Hash128 hash) {
@@ -200,6 +213,7 @@ void set_planner(py::object object) {
   planner() = std::move(object);
   planner_bridge().plan = &ask_planner;
   planner_bridge().known = &known_plan;
+  planner_bridge().ready = &plan_ready;
 }
 
 }  // namespace neuron

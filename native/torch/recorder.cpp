@@ -262,27 +262,8 @@ void Recorder::run_locked(FlushCause cause) {
     } release{running_};
     const size_t n = running_.nodes.size();
     const bool fuse = params().mode == Mode::kAdaptive && n > 1 && !at::globalContext().deterministicAlgorithms();
-    TraceEntry* entry = nullptr;
-    if (fuse) {
-      live_.resize(running_.slots.size());
-      for (size_t s = 0; s < live_.size(); ++s) live_[s] = running_.slots[s].use_count() > 1;
-      encoder_.encode(running_, 0, n, &live_);
-      const Hash128 hash = encoder_.hash();
-      entry = cache_.find(encoder_.words(), hash);
-      if (entry && !entry->plan) {
-        ++entry->seen;
-        const bool hot = entry->seen >= params().hot_after && entry->seen >= entry->ask_at;
-        if (hot || (entry->seen == 1 && planner_bridge().known(hash))) {
-          entry->plan = planner_bridge().plan(encoder_, running_, 0, n, &live_, entry->seen);
-          if (entry->plan) ++stats().plans_new;
-          if (!entry->plan) entry->ask_at = entry->seen * 2;  // back off
-        }
-      } else if (entry) {
-        ++stats().plans_hit;
-      }
-    }
-    if (entry && entry->plan) {
-      run_planned(*entry->plan, 0);
+    if (const std::shared_ptr<Plan> plan = fuse ? fused_plan() : nullptr) {
+      run_planned(*plan, 0);
     } else {
       run_unfused(0, n);
     }
@@ -294,6 +275,32 @@ void Recorder::run_locked(FlushCause cause) {
     if (error_is_index_) TORCH_CHECK_INDEX(false, message);
     TORCH_CHECK(false, message);
   }
+}
+
+std::shared_ptr<Plan> Recorder::fused_plan() {
+  const size_t n = running_.nodes.size();
+  live_.resize(running_.slots.size());
+  for (size_t s = 0; s < live_.size(); ++s) live_[s] = running_.slots[s].use_count() > 1;
+  encoder_.encode(running_, 0, n, &live_);
+  const Hash128 hash = encoder_.hash();
+  TraceEntry* entry = cache_.find(encoder_.words(), hash);
+  if (!entry) return nullptr;
+  ++entry->seen;
+  ++windows_run_;
+  if (entry->plan) {
+    ++stats().plans_hit;
+    return entry->plan;
+  }
+  const bool hot = entry->seen >= params().hot_after && entry->seen >= entry->ask_at;
+  const bool ask =
+      entry->waiting ? planner_bridge().ready(hash) : hot || (entry->seen == 1 && planner_bridge().known(hash));
+  if (!ask) return nullptr;
+  PlanAnswer answer = planner_bridge().plan({encoder_, running_, 0, n, &live_, entry->seen, windows_run_, cache_});
+  if (answer.plan) ++stats().plans_new;
+  entry->plan = std::move(answer.plan);
+  entry->ask_at = answer.ask_at;
+  entry->waiting = answer.waiting;
+  return entry->plan;
 }
 
 void Recorder::run_planned(const Plan& plan, size_t first_node) {
@@ -319,7 +326,7 @@ void Recorder::run_node(size_t i) {
   TORCH_CHECK(entry, "[neuron.", node.row->name, "] signature collision");
   if (!entry->plan) {
     try {
-      entry->plan = planner_bridge().plan(encoder_, running_, i, i + 1, nullptr, 1);
+      entry->plan = planner_bridge().plan({encoder_, running_, i, i + 1, nullptr, 1, windows_run_, cache_}).plan;
     } catch (const std::exception& e) {
       return note_error(&node, e.what());
     }

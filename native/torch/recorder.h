@@ -55,6 +55,7 @@ class Recorder {
   void run_locked(FlushCause cause);  // execution_mutex_ held; runs running_
   void cut_and_run();                 // window full: runs its head, keeps its tail pending
   void run_planned(const Plan& plan, size_t first_node);
+  std::shared_ptr<Plan> fused_plan();  // of running_; null: op by op
   void run_unfused(size_t begin, size_t end);
   void run_node(size_t i);
   void run_host(size_t i);
@@ -74,6 +75,7 @@ class Recorder {
   Encoder encoder_;
   TraceCache cache_;
   std::vector<uint8_t> live_;
+  uint64_t windows_run_ = 0;
   std::string error_;  // first data error of the running window
   bool error_is_index_ = false;
 };
@@ -155,13 +157,32 @@ at::Tensor new_contiguous_tensor(c10::IntArrayRef sizes, c10::ScalarType dtype, 
 // Grows or shrinks a storage, keeping the common prefix of its bytes.
 void resize_storage(c10::StorageImpl* storage, size_t bytes);
 
+// What the planner is asked for: nodes [begin, end) of a window, as the encoder has them.
+struct PlanRequest {
+  const Encoder& encoder;
+  const Window& window;
+  size_t begin, end;
+  const std::vector<uint8_t>* live;  // null: a single op
+  uint32_t seen;                     // sights of this trace
+  uint64_t number;                   // windows run so far
+  const TraceCache& cache;
+};
+
+// Without a plan the window runs op by op, and the planner is asked again at a later sight: when `ready` says so, if
+// its kernels are being compiled meanwhile.
+struct PlanAnswer {
+  std::shared_ptr<Plan> plan;
+  uint32_t ask_at = 0;
+  bool waiting = false;
+};
+
 // What Python does on a miss; set by bindings.
 struct PlannerBridge {
-  // Plan of a single op (fused == false) or of a window; null: not now, run op by op.
-  std::shared_ptr<Plan> (*plan)(const Encoder& encoder, const Window& window, size_t begin, size_t end,
-                                const std::vector<uint8_t>* live, uint32_t seen) = nullptr;
+  PlanAnswer (*plan)(const PlanRequest& request) = nullptr;
   // Whether a plan of this signature is known to be in the disk cache.
   bool (*known)(Hash128 hash) = nullptr;
+  // Whether what a window of this signature waits for has come.
+  bool (*ready)(Hash128 hash) = nullptr;
 };
 PlannerBridge& planner_bridge();
 

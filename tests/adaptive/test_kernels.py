@@ -153,6 +153,35 @@ def modules_behind(path: Path) -> set[str]:
     return found
 
 
+def test_different_kernels_are_compiled_at_once(service, monkeypatch):
+    """Whoever waits for one kernel does not wait for another; two that want the same one compile it once."""
+    both, compile_kernel = threading.Barrier(2, timeout=20), module.compile_kernel
+    monkeypatch.setattr(module, "compile_kernel", lambda *args: (both.wait(), compile_kernel(*args))[1])
+    loaded = {}
+
+    def get(i):
+        loaded[i] = service.get(kernel(("neg", "abs")[i % 2]))
+
+    threads = [threading.Thread(target=get, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert loaded[0] == loaded[2] != loaded[1] == loaded[3]
+    assert service.counters.kernels_compiled == 2
+
+
+def test_a_failure_leaves_nobody_waiting(service, monkeypatch):
+    compile_kernel = module.compile_kernel
+    monkeypatch.setattr(module, "compile_kernel", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        service.get(kernel())
+    monkeypatch.setattr(module, "compile_kernel", compile_kernel)
+    assert service.missing(kernel())
+    service.get(kernel())
+    assert not service.missing(kernel())
+
+
 def test_every_source_of_a_plan_is_in_the_key():
     """A change to any module that kernels or plans come from must make new keys."""
     sources = {path.stem for path in module.GENERATOR_SOURCES}
@@ -164,5 +193,6 @@ def test_every_source_of_a_plan_is_in_the_key():
         path = Path(planner.__file__).with_name(f"{name}.py")
         if path.exists():
             pending |= modules_behind(path) - needed
-    # Neither what keeps and loads kernels, nor the tunables, which are part of the keys by value.
-    assert needed - {"cache", "native", "kernels", "params"} <= sources
+    # Neither what keeps and loads kernels, nor what says when plans are made, nor the tunables, which are part of the
+    # keys by value.
+    assert needed - {"cache", "native", "kernels", "params", "background", "variants"} <= sources

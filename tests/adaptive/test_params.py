@@ -133,6 +133,7 @@ def test_plan_keys_name_what_changes_plans():
     assert {name for name, _ in params.keyed()} == {"max_kernel_ops", "max_kernel_accesses", "parallel_grain"}
     # Everything else: decides when, where or whether a plan runs, never what is in it.
     assert {row.name for row in params.table() if not row.keyed} == {
-        "mode", "runtime", "devices", "device_memory", "max_ops", "min_ops", "max_bytes", "hot_after",
+        "mode", "runtime", "devices", "device_memory", "max_ops", "min_ops", "max_bytes", "hot_after", "background",
+        "max_variants", "variant_seconds", "trace_bytes", "failure_age",
         "fallback", "cache", "cache_dir", "cache_size", "cache_wait", "log_level",
     }  # fmt: skip

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
+import threading
+import time
 
 import pytest
 from traces import TraceBuilder
 
-from adaptive_eager import params
+from adaptive_eager import params, planner
 from adaptive_eager.cache.key import KeyMaker
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.codegen import CompileError
@@ -42,6 +45,9 @@ class FakeKernels:
         key = self.key_of(kernel)
         return self.loaded.setdefault(key, LoadedKernel(1000 + len(self.loaded), 64, 7))
 
+    def missing(self, kernel):
+        return self.get_stored(self.key_of(kernel)) is None
+
     def get_stored(self, key):
         if self.broken:
             raise OSError("cannot be loaded")
@@ -61,7 +67,7 @@ class Process:
         self.deferred += 1
 
     def plan(self, raw, seen=2):
-        return self.planner.plan_window(raw, seen)
+        return self.planner.plan_window(raw, seen, 0, lambda lo, hi: 0)
 
 
 @pytest.fixture
@@ -199,28 +205,137 @@ class TestFailures:
         raw = window()
         process.kernels.refuse = {"exp"}
         with caplog.at_level(logging.WARNING):
-            assert process.plan(raw) is None
+            assert isinstance(process.plan(raw), int)
         assert "exp: refused" in process.planner.failures[raw["signature"]]
         assert "4 ops" in caplog.text and "refused" in caplog.text
         assert process.store.keys("plan") == []
+        assert process.planner.not_fused() == {"CompileError: exp: refused": 1}
 
-    def test_asked_again_later(self, process):
-        """Whoever asks decides how often; a plan may be made when the cause is gone."""
+    def test_asked_again_ever_less_often(self, process, caplog):
         process.kernels.refuse = {"exp"}
-        assert process.plan(window(), 2) is None
-        process.kernels.refuse = set()
-        assert process.plan(window(), 4) is not None
+        assert [process.plan(window(), seen) for seen in (2, 4, 8, 1024, 5000)] == [4, 8, 16, 2048, 6024]
+        assert caplog.text.count("cannot be fused") == 1
+        process.kernels.refuse = set()  # the cause is gone
+        assert isinstance(process.plan(window(), 6024), list)
 
     def test_whatever_the_reason(self, process, monkeypatch):
         monkeypatch.setattr(process.kernels, "get", lambda kernel: 1 / 0)
-        assert process.plan(window()) is None
+        assert process.plan(window()) == 4
         assert "ZeroDivisionError" in next(iter(process.planner.failures.values()))
 
     def test_others_are_not_affected(self, process):
         process.kernels.refuse = {"exp"}
         process.plan(window())
         t = TraceBuilder()
-        assert process.plan(t.raw(live=[t.map("neg", t.input("f32", ("N",)))])) is not None
+        assert isinstance(process.plan(t.raw(live=[t.map("neg", t.input("f32", ("N",)))])), list)
+
+    def test_another_process_does_not_try(self, process, restart):
+        process.kernels.refuse = {"exp"}
+        process.plan(window())
+        process.kernels.refuse, asked = set(), process.kernels.asked
+        again = restart()
+        assert again.plan(window()) == 2 + 1024 and process.kernels.asked == asked
+        assert again.planner.not_fused() == {"CompileError: exp: refused": 1}
+
+    def test_another_version_tries(self, process, restart):
+        process.kernels.refuse = {"exp"}
+        process.plan(window())
+        assert isinstance(restart(FakeKernels("2")).plan(window()), list)
+
+    @pytest.mark.parametrize(("age", "tries"), [(-5, True), (0, False), (3000, False), (4000, True)])
+    def test_tried_again_after_a_time(self, process, restart, monkeypatch, age, tries):
+        process.kernels.refuse = {"exp"}
+        process.plan(window())
+        process.kernels.refuse = set()
+        now = time.time()
+        monkeypatch.setattr(planner.time, "time", lambda: now + age)
+        with params.override(failure_age=3600.0):
+            assert isinstance(restart().plan(window()), list) is tries
+
+    @pytest.mark.parametrize("error", [MemoryError("no memory"), OSError("no file"), TimeoutError("too slow")])
+    def test_what_is_of_the_moment_is_not_stored(self, process, restart, monkeypatch, error):
+        get = process.kernels.get
+        monkeypatch.setattr(process.kernels, "get", lambda kernel: (_ for _ in ()).throw(error))
+        assert process.plan(window()) == 4
+        assert process.store.keys("failure") == []
+        monkeypatch.setattr(process.kernels, "get", get)
+        assert isinstance(restart().plan(window()), list)
+
+    @pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b'{"words": "%s"}', b'{"words": "%s", "time": "x"}'])
+    def test_damaged_failure_is_none(self, process, restart, damage):
+        process.kernels.refuse = {"exp"}
+        raw = window()
+        process.plan(raw)
+        (key,) = process.store.keys("failure")
+        process.store.put("failure", key, damage.replace(b"%s", raw["words"].hex().encode()))
+        process.kernels.refuse = set()
+        assert isinstance(restart().plan(raw), list)
+
+    def test_few_are_kept(self, process, monkeypatch):
+        monkeypatch.setattr(planner, "MOST_FAILURES", 3)
+        for i in range(5):
+            process.planner.note_failure({"signature": (i, 0), "nodes": []}, f"reason {i}")
+        assert list(process.planner.failures) == [(2, 0), (3, 0), (4, 0)]
+
+
+class TestBackground:
+    @pytest.fixture(autouse=True)
+    def on(self, process, monkeypatch):
+        """The background is on, and a kernel that is asked for waits for `go`."""
+        go, get = threading.Event(), process.kernels.get
+        process.go = go
+        monkeypatch.setattr(process.kernels, "get", lambda kernel: (go.wait(20), get(kernel))[1])
+        with params.override(background="on"):
+            yield
+            go.set()
+            process.planner.background.stop()
+
+    def test_the_plan_comes_later(self, process):
+        raw = window()
+        signature = tuple(raw["signature"])
+        assert process.plan(raw) is None and not process.planner.ready(signature)
+        assert process.plan(raw) is None  # asked all the same
+        process.go.set()
+        process.planner.background.wait()
+        assert process.planner.ready(signature)
+        assert [s if isinstance(s, int) else s["ops"] for s in process.plan(raw)] == [2, 2, 1]
+        assert len(process.store.keys("plan")) == 1
+
+    def test_nothing_to_compile(self, process):
+        process.go.set()
+        process.plan(window())
+        process.planner.background.wait()
+        process.plan(window())
+        process.store.close()
+        assert isinstance(Process(process.store.directory, process.kernels).plan(window()), list)
+
+    def test_failure(self, process):
+        process.kernels.refuse = {"exp"}
+        process.go.set()
+        assert process.plan(window()) is None
+        process.planner.background.wait()
+        assert process.plan(window(), 3) == 6
+        assert "exp: refused" in next(iter(process.planner.failures.values()))
+        process.kernels.refuse = set()
+        assert process.plan(window(), 6) is None  # compiled in the background again
+        process.planner.background.wait()
+        assert isinstance(process.plan(window(), 7), list)
+
+    def test_fork(self, process):
+        """A child does what the parent had begun."""
+        assert process.plan(window()) is None
+        background = process.planner.background
+        process.go.set()
+        background.pause()
+        pid = os.fork()
+        if pid == 0:
+            background.renew_in_child()
+            background.wait()
+            os._exit(0 if isinstance(process.plan(window()), list) else 1)
+        background.resume()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        background.wait()
+        assert isinstance(process.plan(window()), list)
 
 
 class TestInterrupts:
