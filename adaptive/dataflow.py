@@ -71,7 +71,7 @@ def _needed(trace: Trace, versions: dict[tuple[int, int], Version]) -> list[bool
     needed = [False] * len(trace.nodes)
     wanted: dict[int, set[int]] = {}  # slot -> geometries that a needed node reads later
     for node in reversed(trace.nodes):
-        wants = node.random or any(
+        wants = any(
             wanted.get(v.slot) or v.visible(trace) for v in (versions[node.index, k] for k in range(len(node.outputs)))
         )
         if not wants:

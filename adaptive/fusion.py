@@ -100,7 +100,6 @@ class Fuser:
         self.role: dict[int, str] = {}  # node -> "point", "reduce", "final"
         self._writes: dict[int, list[Version]] = {}
         self._reads: dict[int, list[tuple[int, int]]] = {}  # slot -> (node, geometry)
-        self._last_random = -1
         self._max_ops = params.get("max_kernel_ops")
         self._max_accesses = params.get("max_kernel_accesses")
 
@@ -114,15 +113,11 @@ class Fuser:
 
     def _place(self, node: Node) -> None:
         floor, partners, clashes = self._constraints(node)
-        if node.random:
-            floor = max(floor, self._last_random + 1)
         at = self._join(node, floor, partners, clashes) if node.is_compiled else None
         if at is None:
             at = len(self.steps)
             self.steps.append(self._new_group(node) if node.is_compiled else HostStep(node))
         self.position[node.index] = at
-        if node.random:
-            self._last_random = at
         for operand in node.inputs:
             self._reads.setdefault(self._slot(operand.geometry), []).append((node.index, operand.geometry))
         for k, operand in enumerate(node.outputs):

@@ -20,7 +20,11 @@ _REDUCE_KINDS = {
 _NORM_KINDS = {"0": "sum", "1": "sum", "2": "sum", "inf": "amax", "-inf": "amin", "p": "sum"}
 
 #: Ops whose values depend on where the point is: on its row-major index, or on the indices along its last two dims.
-COUNTED = {"arange": "linear", "tril": "dims", "triu": "dims", "is_index": "dim"}
+COUNTED = {
+    "arange": "linear", "tril": "dims", "triu": "dims", "is_index": "dim",
+    **dict.fromkeys(("bernoulli", "uniform_", "normal_", "log_normal_", "exponential_"), "linear"),
+    **dict.fromkeys(("geometric_", "cauchy_", "random_"), "linear"),
+}  # fmt: skip
 
 REDUCTION_OPS = (*_REDUCE_KINDS, "linalg_vector_norm")
 
@@ -81,17 +85,20 @@ class Lowering:
                 args.append(self._emit(node.index, "constant", (), "f64", "f64", (kind.hex(),)))
             else:
                 args.append(self._scalar(next(next_scalar), kind, node.index))
-        if node.op in COUNTED:
+        op = node.op
+        if op == "bernoulli" and len(args) == 4:  # a dropout's mask names what it masks, to share its kernel
+            args = args[1:]
+        if op in COUNTED:
             args = self._indices(node) + args
-        if node.op in UPDATES:
+        if op in UPDATES:
 
             def emit(op: str, operands: tuple[int, ...], dtype: str) -> int:
                 return self._emit(node.index, op, operands, dtype, dtype)
 
-            values = UPDATES[node.op](emit, args, node.attrs, node.compute)
+            values = UPDATES[op](emit, args, node.attrs, node.compute)
         else:
-            attrs = () if node.op == "div" and node.attrs == ("none",) else node.attrs
-            values = [self._emit(node.index, node.op, tuple(args), node.compute, node.result, attrs)]
+            attrs = () if op == "div" and node.attrs == ("none",) else node.attrs
+            values = [self._emit(node.index, op, tuple(args), node.compute, node.result, attrs)]
         return [self._as(v, node.result, dtype, node.index) for v, dtype in zip(values, stored, strict=True)]
 
     def _indices(self, node: Node) -> list[int]:

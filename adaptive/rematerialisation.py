@@ -134,7 +134,7 @@ class Rematerialiser:
     def _drop_unused(self, group: Group, loaded: set[tuple[int, int]]) -> None:
         """Removes ops at the points whose results nobody needs any more; `loaded`: versions that later steps load."""
         for node in reversed(list(group.points)):
-            if node.index not in self._at_points or node.random:
+            if node.index not in self._at_points:
                 continue
             versions = [self.flow.versions[node.index, k] for k in range(len(node.outputs))]
             read = any(source in versions for other in group.nodes() for source in self._sources(other))

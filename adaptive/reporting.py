@@ -24,7 +24,6 @@ CAUSES = {
     "data_dependent_shape": "an op whose result's shape depends on data",
     "max_ops": "the window was full: max_ops",
     "max_bytes": "the window was full: max_bytes",
-    "generator": "the random generator's state was read or set",
     "resize": "a storage was resized",
     "memory": "memory was short",
     "other_device": "another device needed the results",

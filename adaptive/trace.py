@@ -77,7 +77,6 @@ class Node:
     index: int
     op: str
     kind: str
-    random: bool
     args: tuple[str | float, ...]
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
@@ -123,7 +122,6 @@ def _read_node(index: int, raw: dict[str, Any]) -> Node:
         index,
         raw["op"],
         raw["kind"],
-        raw["random"],
         tuple(raw["args"]),
         operands(raw["inputs"]),
         operands(raw["outputs"]),

@@ -75,6 +75,9 @@ class Builder:
         self.reports_errors = False
         #: i64 vectors that are s, s + 1, s + 2, ... at every point: name -> the scalar s.
         self.runs: dict[str, str] = {}
+        #: Stack buffers of the function, for its entry block.
+        self.locals: list[str] = []
+        self._half: Builder | None = None
         self._prefix = f"%{prefix}"
         self._count = 0
 
@@ -98,6 +101,20 @@ class Builder:
     def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:
         if name not in self.declarations:
             self.declarations[name] = f"declare {result} @{name}({', '.join(parameters)})"
+
+    def local(self, ty: str) -> str:
+        """A stack buffer of the function."""
+        name = f"%local{len(self.locals)}"
+        self.locals.append(f"{name} = alloca {ty}, align 64")
+        return name
+
+    def half(self) -> Builder:
+        """Builder of vectors of half the lanes, in the same function."""
+        if self._half is None:
+            self._half = Builder(self.target, self.declarations, self.helpers, prefix="half")
+            self._half.lanes = self.lanes // 2
+            self._half.streams = self.streams
+        return self._half
 
     # -- values -----------------------------------------------------------------------------------------------------
 

@@ -237,7 +237,7 @@ class Nest:
 
     def staging(self) -> list[str]:
         """Stack buffers, for the entry block."""
-        return [
+        return self.b.locals + [
             f"%st{j} = alloca {self.b.vector(self.memory_type(j))}, align 64"
             for j in self.used
             if self._along_vector(j)

@@ -20,6 +20,7 @@
 
 #include <tuple>
 
+#include "random_ops.h"
 #include "recorder.h"
 
 namespace at::native {
@@ -100,14 +101,13 @@ std::tuple<Tensor, Tensor> min_dim(const Tensor& self, int64_t dim, bool keepdim
   return {at::amin(self, {dim}, keepdim), at::argmin(ordered(self), dim, keepdim)};
 }
 
-// Dropout: the mask is drawn by a host op, the products fuse with their neighbours.
+// Dropout: the mask and the products are one kernel, with what is done before and after.
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::optional<bool> train) {
   if (!train.value_or(true) || input.numel() == 0) {
     return {input.clone(), at::ones_like(input, input.options().dtype(ScalarType::Bool))};
   }
   const double keep = 1.0 - p;
-  Tensor mask = at::empty_like(input, input.options().dtype(ScalarType::Bool));
-  mask.bernoulli_(keep);
+  const Tensor mask = dropout_mask(input, keep);
   return {at::mul(at::mul(input, mask), keep == 0.0 ? 0.0 : 1.0 / keep), mask};
 }
 Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double scale) {

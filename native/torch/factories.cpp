@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include "generator.h"
 #include "host_call.h"
 #include "recorder.h"
 #include "tensor_ops.h"
@@ -15,6 +16,7 @@ namespace {
 
 using at::Scalar;
 using at::Tensor;
+using c10::IValue;
 using c10::ScalarType;
 
 const OpRow kArange = map_row("arange");
@@ -32,8 +34,16 @@ void take_size(const Tensor& out, c10::IntArrayRef sizes) {
 // Values known at the call: made on the host, uploaded.
 void host_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Tensor out = stack->back().toTensor();
+  TORCH_CHECK(out.device().type() == kNeuron, "Expected a '", out.device().type(),
+              "' device type for generator but found 'neuron'");
   Tensor host = at::empty({0}, out.options().device(c10::kCPU));
   stack->back() = host;
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i + 1 < arguments.size(); ++i) {
+    IValue& v = (*stack)[stack->size() - arguments.size() + i];
+    if (v.isGenerator() || (v.isNone() && arguments[i].name() == "generator"))
+      v = host_generator(v.toOptional<at::Generator>(), out.device().index());
+  }
   {
     const BackendOnlyGuard guard;
     naming_lack_of_memory([&] { op.callBoxed(stack); });
@@ -81,21 +91,13 @@ Tensor& arange(const Scalar& start, const Scalar& end, const Scalar& step, Tenso
   return out;
 }
 
-// randperm draws from the device's generator, after what was recorded before it.
-void host_random_factory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  ++stats().host_ops;
-  run_now(op, stack, device_of(*stack, op.schema().arguments().size()), FlushCause::kGenerator);
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("arange.start_out", &arange);
-  for (const char* name : {"linspace.out", "logspace.out", "range.out", "eye.out", "eye.m_out"}) {
+  for (const char* name :
+       {"linspace.out", "logspace.out", "range.out", "eye.out", "eye.m_out", "randperm.generator_out"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_factory>());
-  }
-  for (const char* name : {"randperm.generator_out", "randperm.out"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&host_random_factory>());
   }
 }
 

@@ -1,58 +1,54 @@
 #include "generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Utils.h>
 #include <ATen/core/GeneratorForPrivateuseone.h>
 
+#include <cstring>
 #include <mutex>
 #include <vector>
 
 #include "device.h"
-#include "recorder.h"
+#include "hash.h"
 
 namespace neuron {
 namespace {
 
-// Wraps a CPU generator. Pending random fills must draw before the state is read or replaced, so every access runs the
-// window first.
+// A seed, and how many streams of it were taken. Its numbers are made by kernels, from both (Philox4x32-10).
 struct NeuronGenerator final : c10::GeneratorImpl {
-  explicit NeuronGenerator(int device, at::Generator host)
+  explicit NeuronGenerator(int device)
       : GeneratorImpl({kNeuron, static_cast<c10::DeviceIndex>(device)},
-                      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-        host(std::move(host)) {}
+                      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
 
-  void set_current_seed(uint64_t seed) override {
-    settle();
-    host.set_current_seed(seed);
-  }
-  void set_offset(uint64_t offset) override {
-    settle();
-    host.set_offset(offset);
-  }
-  uint64_t get_offset() const override {
-    settle();
-    return host.get_offset();
-  }
-  uint64_t current_seed() const override { return host.current_seed(); }
+  void set_current_seed(uint64_t seed) override { state = {seed, 0}; }
+  uint64_t current_seed() const override { return state.seed; }
+  void set_offset(uint64_t offset) override { state.offset = offset; }
+  uint64_t get_offset() const override { return state.offset; }
   uint64_t seed() override {
-    settle();
-    return host.seed();
+    set_current_seed(c10::detail::getNonDeterministicRandom());
+    return state.seed;
   }
-  void set_state(const c10::TensorImpl& state) override {
-    settle();
-    host.unsafeGetGeneratorImpl()->set_state(state);
+  void set_state(const c10::TensorImpl& tensor) override {
+    at::detail::check_rng_state(tensor);
+    TORCH_CHECK(tensor.numel() == sizeof state, "RNG state is wrong size: got ", tensor.numel(), " bytes, need ",
+                sizeof state);
+    std::memcpy(&state, tensor.data(), sizeof state);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    settle();
-    return host.unsafeGetGeneratorImpl()->get_state();
+    at::Tensor tensor = at::detail::empty_cpu({sizeof state}, c10::ScalarType::Byte, c10::Layout::Strided, c10::kCPU,
+                                              std::nullopt, std::nullopt);
+    std::memcpy(tensor.data_ptr(), &state, sizeof state);
+    return tensor.getIntrusivePtr();
   }
   NeuronGenerator* clone_impl() const override {
-    settle();
-    return new NeuronGenerator(device_.index(), host.clone());
+    auto* twin = new NeuronGenerator(device_.index());
+    twin->state = state;
+    return twin;
   }
 
-  void settle() const { recorder(device_.index()).flush(FlushCause::kGenerator); }
-
-  at::Generator host;
+  struct State {
+    uint64_t seed = c10::default_rng_seed_val, offset = 0;
+  } state;
 };
 
 }  // namespace
@@ -67,15 +63,20 @@ const at::Generator& default_generator(int device) {
   return generators[device];
 }
 
-at::Generator make_generator(int device) {
-  return at::make_generator<NeuronGenerator>(device, at::detail::createCPUGenerator(c10::default_rng_seed_val));
-}
+at::Generator make_generator(int device) { return at::make_generator<NeuronGenerator>(device); }
 
-at::Generator host_generator(const std::optional<at::Generator>& generator, int device) {
+Draw draw(const std::optional<at::Generator>& generator, int device) {
   const at::Generator& g = generator && generator->defined() ? *generator : default_generator(device);
   TORCH_CHECK(g.device().type() == kNeuron, "Expected a 'neuron' device type for generator but found '",
               g.device().type(), "'");
-  return static_cast<NeuronGenerator*>(g.unsafeGetGeneratorImpl())->host;
+  auto* ours = static_cast<NeuronGenerator*>(g.unsafeGetGeneratorImpl());
+  std::lock_guard<std::mutex> lock(ours->mutex_);
+  return {static_cast<int64_t>(ours->state.seed), static_cast<int64_t>(ours->state.offset++)};
+}
+
+at::Generator host_generator(const std::optional<at::Generator>& generator, int device) {
+  const Draw d = draw(generator, device);
+  return at::detail::createCPUGenerator(scramble(static_cast<uint64_t>(d.offset) + scramble(d.seed)) >> 32);
 }
 
 }  // namespace neuron

@@ -165,8 +165,7 @@ void run_host_call(Recorder& recorder, Window& window, const Node& node) {
   const HostMemoryGuard memory(recorder.device());
   const Operand* outputs = window.operands.data() + node.operands + node.n_in;
   if (variant.kind == VariantKind::kInPlace) {
-    const auto run = variant.row->hooks.run;
-    if (!run || !run(stack)) variant.handle.callBoxed(stack);  // writes through the alias
+    variant.handle.callBoxed(stack);  // writes through the alias
     return;
   }
   if (variant.out) {

@@ -29,7 +29,7 @@ enum OpFlags : uint32_t {
   kIndexResult = 1 << 4,     // result is int64
   kIntSum = 1 << 5,          // integers accumulate in int64
   kNativeOut = 1 << 6,       // host op with a true out= kernel: writes device memory directly
-  kRandom = 1 << 7,          // draws from a generator: keeps its order among random ops
+  kRandom = 1 << 7,          // draws from a generator
   kHostIndices = 1 << 8,     // takes index tensors of the host, as on other devices: the op then runs at once
   kMaskOperand = 1 << 9,     // a bool beside a float is a mask: it changes no dtype and is not refused
   kNoBool = 1 << 10,         // refuses a bool operand, or one beside another dtype

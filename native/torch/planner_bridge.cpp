@@ -70,7 +70,6 @@ py::dict describe_trace(const PlanRequest& request) {
     py::dict node;
     node["op"] = n.row->name;
     node["kind"] = kind_name(n.row->kind);
-    node["random"] = n.row->is(kRandom);
     node["args"] = strings_of(n.args);
     node["inputs"] = ins;
     node["outputs"] = outs;

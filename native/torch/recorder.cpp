@@ -341,8 +341,9 @@ void Recorder::run_step(const Step& step, Frame& frame, size_t first_node) {
   }
   const BoundLaunch* failed = run_strip(step.strip, frame);
   if (failed) [[unlikely]] {
-    note_error(&running_.nodes[first_node + failed->launch->nodes[failed->error - 1]],
-               "ZeroDivisionError: integer division or modulo by zero");
+    const Node& node = running_.nodes[first_node + failed->launch->nodes[failed->error - 1]];
+    note_error(&node, node.row->name == "bernoulli" ? "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
+                                                    : "ZeroDivisionError: integer division or modulo by zero");
     error_is_index_ = false;
   }
 }

@@ -6,11 +6,9 @@
 #include <c10/util/flat_hash_map.h>
 #include <c10/util/strides.h>
 
-#include "generator.h"
 #include "host_call.h"
 #include "infer.h"
 #include "losses.h"
-#include "mersenne.h"
 #include "normalization.h"
 #include "op_table.h"
 
@@ -51,16 +49,8 @@ void check_masked_fill(const OpVariant&, const Stack& args, const Tensor&) {
 // Lets the CPU's kernel check the arguments: it does so before it computes, also on a tensor without elements.
 void try_without_elements(const OpVariant& variant, Stack stack) {
   stack[0] = at::empty({0}, stack[0].toTensor().options().device(c10::kCPU));
-  const auto& arguments = variant.handle.schema().arguments();
-  for (size_t i = 0; i < stack.size(); ++i) {
-    if (arguments[i].name() == "generator") stack[i] = host_generator(std::nullopt, 0);
-  }
   const BackendOnlyGuard guard;
   variant.handle.callBoxed(stack);
-}
-
-void check_random(const OpVariant& variant, const Stack& args, const Tensor&) {
-  if (!given(args[1])) try_without_elements(variant, args);  // probabilities in a tensor are data
 }
 
 void check_softshrink(const OpVariant& variant, const Stack& args, const Tensor&) {
@@ -131,14 +121,6 @@ void correct_batch_norm(Inference& inference, const Stack& args) {
   }
 }
 
-// ---- runs ----
-
-bool run_bernoulli(const Stack& args) {
-  if (!args[1].isDouble()) return false;
-  auto* generator = at::check_generator<at::CPUGeneratorImpl>(args[2].toGenerator());
-  return fill_bernoulli(args[0].toTensor(), args[1].toDouble(), *generator);
-}
-
 using Table = ska::flat_hash_map<std::string, RowHooks>;
 
 Table make_table() {
@@ -149,10 +131,6 @@ Table make_table() {
   for (const char* name : {"amax", "amin"}) table[name].check = &check_extremum;
   table["masked_fill"] = {&check_masked_fill, &correct_masked_fill};
   table["log_sigmoid_forward"].correct = &correct_log_sigmoid;
-  for (const char* name :
-       {"bernoulli_", "uniform_", "normal_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_"})
-    table[name].check = &check_random;
-  for (const char* name : {"bernoulli", "bernoulli_"}) table[name].run = &run_bernoulli;
   table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
   table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm};
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};

@@ -22,8 +22,6 @@ struct RowHooks {
   void (*correct)(Inference& inference, const torch::jit::Stack& args) = nullptr;
   // Of a row program: what its node holds, if not the arguments as they stand.
   RowCall (*arrange)(const torch::jit::Stack& args, const std::vector<at::Tensor>& results) = nullptr;
-  // Runs an in-place op on host aliases in ATen's place, with the same result; false where it does not.
-  bool (*run)(const torch::jit::Stack& args) = nullptr;
 };
 
 // The hooks of a row, by its ATen name; empty ones for most.

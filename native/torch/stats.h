@@ -17,7 +17,6 @@ enum class FlushCause : uint8_t {
   kHostNow,
   kFull,
   kBytes,
-  kGenerator,
   kResize,
   kMemory,
   kForeignDevice,
@@ -31,9 +30,9 @@ enum class FlushCause : uint8_t {
 };
 
 inline constexpr std::array<const char*, static_cast<size_t>(FlushCause::kCount)> kFlushCauseNames = {
-    "host_read",   "synchronize", "event",  "fallback",     "data_dependent_shape", "max_ops",   "max_bytes",
-    "generator",   "resize",      "memory", "other_device", "collective",           "first_use", "fork",
-    "mode_change", "stepwise",    "user"};
+    "host_read", "synchronize", "event",    "fallback",     "data_dependent_shape", "max_ops",
+    "max_bytes", "resize",      "memory",   "other_device", "collective",           "first_use",
+    "fork",      "mode_change", "stepwise", "user"};
 
 struct Stats {
   int64_t ops_recorded = 0, windows = 0, plans_hit = 0, plans_new = 0, launches = 0, fused_ops = 0, host_ops = 0;

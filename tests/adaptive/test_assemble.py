@@ -305,7 +305,6 @@ class Machine:
         self.t = t
         self.memory = [[(7 * k + 31 * s) % 97 for k in range(n)] for s, n in enumerate(t.sizes)]
         self.backwards = backwards
-        self.draws = 0
 
     def read(self, x: Tensor, sizes=None):
         return [self.memory[x.storage][p] for p in (x.expand(*sizes) if sizes else x).places()]
@@ -317,8 +316,7 @@ class Machine:
         if node.kind == "reduction":
             values = self.reduce(node, ins[0])
         elif node.op == "draw":
-            self.draws += 1
-            values = [(v + 1000 * self.draws) % PRIME for v in self.read(out)]
+            values = [(v + 1000 * (node.index + 1)) % PRIME for v in self.read(out)]
         elif node.op == "twice":
             values = [2 * v % PRIME for v in self.read(ins[0])]
         else:

@@ -18,11 +18,11 @@ def test_reads_every_field():
     raw = {
         "nodes": [
             {
-                "op": "clamp", "kind": "map", "random": False, "args": ["x", "f", "-"], "inputs": [(0, 0)],
+                "op": "clamp", "kind": "map", "args": ["x", "f", "-"], "inputs": [(0, 0)],
                 "outputs": [(1, 1)], "scalars": [0], "attrs": [3, "floor"], "compute": "f32", "result": "f16",
             },
             {
-                "op": "mm", "kind": "host", "random": True, "args": [], "inputs": [(2, 1), (3, 0)], "outputs": [(4, 2)],
+                "op": "mm", "kind": "host", "args": [], "inputs": [(2, 1), (3, 0)], "outputs": [(4, 2)],
                 "scalars": [], "attrs": [], "compute": "f32", "result": "f32",
             },
         ],
@@ -33,11 +33,11 @@ def test_reads_every_field():
     }  # fmt: skip
     trace = read_trace(raw)
     clamp, mm = trace.nodes
-    assert (clamp.index, clamp.op, clamp.kind, clamp.random) == (0, "clamp", "map", False)
+    assert (clamp.index, clamp.op, clamp.kind) == (0, "clamp", "map")
     assert clamp.args == ("x", "f", "-") and clamp.scalars == (0,) and clamp.attrs == (3, "floor")
     assert clamp.inputs == (Operand(0, 0),) and clamp.outputs == (Operand(1, 1),)
     assert (clamp.compute, clamp.result) == ("f32", "f16")
-    assert mm.index == 1 and mm.random and mm.inputs == (Operand(2, 1), Operand(3, 0))
+    assert mm.index == 1 and mm.inputs == (Operand(2, 1), Operand(3, 0))
     assert clamp.is_compiled and not mm.is_compiled
     assert trace.geometries[1] == Geometry(1, 0, "f16", False, b"\x41\x80")
     assert [g.rank for g in trace.geometries] == [2, 2, 0]
@@ -50,7 +50,7 @@ def test_kinds_that_are_compiled():
     t.map("neg", x)
     t.reduce("sum", x)
     t.host("sort", x)
-    t.host("normal_", out=x, random=True)
+    t.host("multinomial", out=x)
     assert [n.is_compiled for n in t.build().nodes] == [True, True, False, False]
 
 

@@ -240,15 +240,13 @@ class TraceBuilder:
         self._record(op, "reduction", [x], [out], kinds, scalars, attrs, compute, result)
         return out
 
-    def host(
-        self, op: str, *inputs: Tensor, shape: Sequence[Size] = (), out: Tensor | None = None, random: bool = False
-    ) -> Tensor:
+    def host(self, op: str, *inputs: Tensor, shape: Sequence[Size] = (), out: Tensor | None = None) -> Tensor:
         """A host op. One that writes `out` reads it too, as an argument."""
         if out is not None:
             inputs = (out, *inputs)
         else:
             out = self._fresh(sizes_of(shape) or inputs[0].sizes, inputs[0].dtype if inputs else "f32")
-        self._record(op, "host", list(inputs), [out], [], [], [], out.dtype, out.dtype, random)
+        self._record(op, "host", list(inputs), [out], [], [], [], out.dtype, out.dtype)
         return out
 
     def _record(
@@ -262,7 +260,6 @@ class TraceBuilder:
         attrs: Sequence[int | str],
         compute: str,
         result: str,
-        random: bool = False,
     ) -> None:
         def operands(tensors: list[Tensor]) -> list[tuple[int, int]]:
             pairs = []
@@ -273,7 +270,7 @@ class TraceBuilder:
 
         self.nodes.append(
             {
-                "op": op, "kind": kind, "random": random, "args": args, "inputs": operands(inputs),
+                "op": op, "kind": kind, "args": args, "inputs": operands(inputs),
                 "outputs": operands(outputs), "scalars": [len(self.scalars) + k for k in range(len(scalars))],
                 "attrs": list(attrs), "compute": compute, "result": result,
             }
@@ -370,8 +367,8 @@ def windows(draw: st.DrawFn) -> tuple[TraceBuilder, list[Tensor]]:
             made = t.map("arange", 1, 2, out=x)
         elif kind == "tril" and len(x.sizes) > 1:
             made = t.map("tril", x, draw(st.integers(-1, 1)))
-        elif kind == "random" and may_write(x):
-            t.host("draw", out=x, random=True)
+        elif kind == "host in place" and may_write(x):
+            t.host("draw", out=x)
         elif kind == "map":
             other = y if fits(y, x.sizes) else draw(st.integers(0, 9))
             made = t.map(draw(st.sampled_from(("add", "mul", "sub"))), x, other)
@@ -396,7 +393,7 @@ def windows(draw: st.DrawFn) -> tuple[TraceBuilder, list[Tensor]]:
 
 _RANDOM_OPS = (
     "map", "map", "map", "in place", "in place", "overwrite", "reduce", "reduce", "reduce out", "view", "view", "fill",
-    "host", "random", "arange", "tril",
+    "host", "host in place", "arange", "tril",
 )  # fmt: skip
 
 

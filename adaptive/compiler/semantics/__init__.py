@@ -7,6 +7,7 @@ from adaptive_eager.compiler.semantics import (  # noqa: F401  (imported for the
     comparison,
     integer,
     position,
+    random,
     special,
 )
 from adaptive_eager.compiler.semantics.registry import OPS, Op, lookup
