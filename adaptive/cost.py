@@ -13,6 +13,8 @@ _WEIGHTS = {
     "tanh": 32, "sinh": 100, "cosh": 96, "erf": 38, "erfc": 180, "gelu": 40, "gelu_backward": 60, "sin": 44, "cos": 48,
     "tan": 72, "asin": 40, "acos": 46, "atan": 54, "atan2": 84, "pow": 160, "lgamma": 340, "mish": 130,
     "mish_backward": 150, "softplus": 92, "elu": 64, "logaddexp": 90, "xlogy": 43, "logit": 47, "asinh": 145,
+    "bernoulli": 18, "uniform_": 18, "normal_": 40, "log_normal_": 56, "exponential_": 30, "geometric_": 30,
+    "cauchy_": 60, "random_": 38,
     "acosh": 120, "atanh": 75, "remainder": 52, "fmod": 48, "floor_divide": 76, "div": 2, "sqrt": 4,
 }  # fmt: skip
 

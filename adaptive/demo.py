@@ -149,7 +149,7 @@ def _print_comparison(console: Console, runs: list[Run]) -> None:
         apart = max(abs(one - two) for one, two in zip(ours.losses, other.losses, strict=True))
         console.print(
             f"    A step on {ours.device} is {other.steady / ours.steady:.2f} times as fast as on {other.device}; "
-            f"the losses of a step differ by {apart:.1e} at most."
+            f"the losses of a step differ by {apart:.1e} at most (each draws a dropout of its own)."
         )
         console.print(f"    ({other.device} is timed as it comes; `make bench` also tunes it.)", style="dim")
 
