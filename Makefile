@@ -41,7 +41,7 @@ demo: install
 test: lint types
 	$(BIN)/python -m pytest tests/native
 	$(BIN)/python -m pytest tests --ignore=tests/native -m 'not slow'
-	$(BIN)/python -m pytest tests --ignore=tests/native --ignore=tests/device/test_opinfo.py -m 'slow and not fuzz'
+	$(BIN)/python -m pytest tests --ignore=tests/native --ignore=tests/device/test_opinfo.py -m slow
 	@$(MAKE) --no-print-directory lines
 
 quick: lint types
@@ -66,9 +66,9 @@ types: install
 	ln -s $(CURDIR)/adaptive/* $(CURDIR)/native $(CURDIR)/cache build/types/adaptive_eager/
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p adaptive_eager
 
-# Half an hour of random programs; FUZZ_SECONDS says otherwise.
+# Half an hour of random programs; FUZZ_SECONDS says otherwise, and FUZZ_SEED=n repeats one.
 fuzz: install
-	FUZZ_SECONDS=$${FUZZ_SECONDS:-1800} $(BIN)/python -m pytest -m fuzz --timeout=0
+	$(BIN)/python tests/fuzz
 
 lines:
 	@echo "lines per folder:"
