@@ -74,10 +74,8 @@ def told(result):
             if value.is_leaf and value.grad is not None:
                 seen[f"{name}.grad"] = value.grad
         elif isinstance(value, torch.optim.Optimizer):
-            state = value.state_dict()["state"]
-            for i, (p, entry) in enumerate((p, e) for p in state for e in state[p].items()):
-                if isinstance(entry[1], torch.Tensor):
-                    seen[f"{name}.state[{p}][{entry[0]}] {i}"] = entry[1]
+            for i, state in value.state_dict()["state"].items():
+                seen.update({f"{name}.state[{i}][{key}]": v for key, v in state.items()})
     return {name: look(value) for name, value in seen.items()}
 
 

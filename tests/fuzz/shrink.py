@@ -1,4 +1,4 @@
-"""Makes a failing program small: fewer threads, rounds, statements and limits, shorter code, smaller and plainer inputs.
+"""Makes a failing program small: fewer threads, rounds, statements and limits, shorter code, smaller inputs.
 
 `fails(program)` says whether a candidate still shows the same kind of fault. Each step is kept if it does, and steps
 are repeated until none helps or the time is over.
@@ -182,7 +182,7 @@ PLAINER = (
 )
 
 
-# ---- help --------------------------------------------------------------------------------------------------------------
+# ---- help ----------------------------------------------------------------------------------------------------------
 
 
 def made(statement: str) -> list[str]:

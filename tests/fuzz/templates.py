@@ -2,9 +2,9 @@
 
 In a template, `{x}` is a tensor, `{f}` one of floats, `{i}` of integers, `{b}` of bools, `{g}` one that needs a
 gradient; `{y}`, `{fy}`, `{iy}` are such ones that broadcast with the first; `{same}` has the first one's sizes and
-dtype, `{d}` and `{e}` are dims of the first, `{s}` is a number, `{m}` a small one, `{q}` a bool, `{seed}` a seed, `{dt}` a
-dtype, `{shape}` a shape, `{new}` a new variable. `a|b` inside braces chooses: `{exp|log}`. An expression (no `=` of its
-own, not in a group of statements) is given to a variable. What torch refuses on the CPU is drawn again.
+dtype; `{d}` and `{e}` are dims of the first, `{s}` is a number, `{m}` a small one, `{q}` a bool, `{seed}` a seed,
+`{dt}` a dtype, `{shape}` a shape, `{new}` a new variable. `a|b` inside braces chooses: `{exp|log}`. An expression is
+given to a variable, if it does not do that itself. What torch refuses on the CPU is drawn again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ def words(text: str) -> str:
 
 
 UNARY = words(
-    "neg abs sign sgn floor ceil round trunc frac exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan "
-    "asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid logit relu isnan isinf isfinite isposinf "
-    "isneginf signbit logical_not bitwise_not square nan_to_num erfinv digamma i0 deg2rad"
+    "neg abs sign sgn floor ceil round trunc frac exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos "
+    "tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid logit relu isnan isinf isfinite "
+    "isposinf isneginf signbit logical_not bitwise_not square nan_to_num erfinv digamma i0 deg2rad"
 )
 ACTIVATION = words(
     "silu mish gelu hardswish hardsigmoid elu leaky_relu hardtanh relu6 softplus softshrink hardshrink celu selu "
@@ -29,7 +29,8 @@ BINARY = words(
     "bitwise_or bitwise_xor heaviside where_ gcd"
 ).replace("|where_", "")
 FLOAT_BINARY = words(
-    "div floor_divide remainder fmod pow atan2 copysign hypot xlogy logaddexp logaddexp2 nextafter float_power mul sub add"
+    "div floor_divide remainder fmod pow atan2 copysign hypot xlogy logaddexp logaddexp2 nextafter float_power mul "
+    "sub add"
 )
 REDUCE = words("sum mean prod amax amin any all argmax argmin std var nansum count_nonzero median logsumexp")
 DIM_REDUCE = words("sum mean amax amin sum mean prod any all argmax argmin std var nansum logsumexp")
@@ -294,7 +295,7 @@ STATEMENTS: dict[str, tuple[float, list[str]]] = {
             "{x}.scatter_({d}, index({seed}, {x}.shape, {x}.size({d})).to(dev), {s})",
             "{x}.fill_diagonal_({s})",
             "{x}.t_()",
-            "{x}.resize_({m}, {m})",
+            "{x}.resize_({m}, {m}).fill_({s})",
             "{x}.data = {x}.data * 2",
             "{x}.data.mul_({s})",
             "F.relu({f}, inplace=True)",

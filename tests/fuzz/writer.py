@@ -171,9 +171,8 @@ class ThreadWriter:
         scope, lengths = dict(self.scope), {n: len(self.scope[n]) for n in ("reads", "kept")}
         try:
             exec(statement, self.scope)
-            if all(self.fit(n, t) for n, t in self.tensors().items() if n not in before or t is not before[n][0]):
-                if all(self.fit(n, t) for n, (t, old) in before.items() if n in self.scope):
-                    return True
+            if all(self.fit(v) for v in self.scope.values() if isinstance(v, torch.Tensor)):
+                return True
         except Exception:
             pass
         self.scope.clear()
@@ -185,7 +184,7 @@ class ThreadWriter:
                 value.data.copy_(old) if 0 not in value.stride() else None
         return False
 
-    def fit(self, name: str, t: torch.Tensor) -> bool:
+    def fit(self, t: torch.Tensor) -> bool:
         """Whether a tensor is not too large, and, in a tame program, its numbers are not."""
         if t.numel() > BIG or t.dim() > 5 or t.is_sparse or t.is_complex() or spoilt(t):
             return False
