@@ -404,21 +404,21 @@ STATEMENTS: dict[str, tuple[float, list[str]]] = {
     ),
 }
 
+#: The CPU's default is foreach=False, the device's True; some optimizers change the gradients only with the latter.
 OPTIMIZERS = (
-    "torch.optim.SGD({p}, lr=0.1)",
-    "torch.optim.SGD({p}, lr=0.05, momentum=0.9, nesterov=True)",
+    "torch.optim.SGD({p}, lr=0.1, foreach={q})",
+    "torch.optim.SGD({p}, lr=0.05, momentum=0.9, nesterov=True, foreach={q})",
     "torch.optim.SGD({p}, lr=0.05, weight_decay=0.1, foreach={q})",
-    "torch.optim.Adam({p}, lr=0.01)",
     "torch.optim.Adam({p}, lr=0.01, foreach={q})",
-    "torch.optim.Adam({p}, lr=0.01, amsgrad=True)",
+    "torch.optim.Adam({p}, lr=0.01, amsgrad=True, foreach={q})",
     "torch.optim.Adam({p}, lr=0.01, fused=True)",
-    "torch.optim.AdamW({p}, lr=0.01)",
+    "torch.optim.AdamW({p}, lr=0.01, foreach={q})",
     "torch.optim.AdamW({p}, lr=0.01, fused=True)",
     "torch.optim.AdamW({p}, lr=0.01, foreach={q})",
-    "torch.optim.RMSprop({p}, lr=0.01, momentum=0.5, centered={q})",
-    "torch.optim.Adagrad({p}, lr=0.1)",
-    "torch.optim.Adadelta({p})",
-    "torch.optim.NAdam({p}, lr=0.01)",
-    "torch.optim.RAdam({p}, lr=0.01)",
-    "torch.optim.Adamax({p}, lr=0.01)",
+    "torch.optim.RMSprop({p}, lr=0.01, momentum=0.5, centered={q}, foreach={q})",
+    "torch.optim.Adagrad({p}, lr=0.1, foreach={q})",
+    "torch.optim.Adadelta({p}, foreach={q})",
+    "torch.optim.NAdam({p}, lr=0.01, foreach={q})",
+    "torch.optim.RAdam({p}, lr=0.01, foreach={q})",
+    "torch.optim.Adamax({p}, lr=0.01, foreach={q})",
 )

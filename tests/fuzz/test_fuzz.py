@@ -45,20 +45,18 @@ def test_the_script_of_a_sound_program_runs(kind):
     assert done.returncode == 0, done.stderr
 
 
-#: Fused kernels add where they should multiply or subtract: code for a process of its own, as what it compiles is wrong.
+#: Fused kernels add where they should multiply or subtract. It is for a process of its own: what it compiles is wrong.
 WRONG_WHEN_FUSED = """
 from dataclasses import replace
 from adaptive_eager import planner
 
-make = planner.Planner._make
+plan = planner.Planner._plan_window
 
-def wrong(self, trace, fuse):
-    if fuse:
-        swapped = {"mul": "add", "sub": "add"}
-        trace = replace(trace, nodes=tuple(replace(n, op=swapped.get(n.op, n.op)) for n in trace.nodes))
-    return make(self, trace, fuse)
+def wrong(self, trace):
+    swapped = {"mul": "add", "sub": "add"}
+    return plan(self, replace(trace, nodes=tuple(replace(n, op=swapped.get(n.op, n.op)) for n in trace.nodes)))
 
-planner.Planner._make = wrong
+planner.Planner._plan_window = wrong
 """
 #: A compiled op whose values are not torch's, in every mode alike.
 WRONG_ROW = """
