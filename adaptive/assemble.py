@@ -9,7 +9,7 @@ from adaptive_eager.compiler.loop_ir import ITEMSIZE, Access, Instr, Kernel, Sto
 from adaptive_eager.cost import kernel_cost
 from adaptive_eager.dataflow import Dataflow, Version
 from adaptive_eager.fusion import Group
-from adaptive_eager.layout import LoopDim, Moves, counted, index_dims, kept_dims, merge, walk_order
+from adaptive_eager.layout import LoopDim, Moves, counted, index_dims, kept_dims, merge, tiled, walk_order
 from adaptive_eager.lowering import COUNTED, Lowering
 from adaptive_eager.trace import Geometry, Node, Operand, Scalar, Trace
 
@@ -135,9 +135,14 @@ class Assembler:
         moves = [self._moves(slot, space.rank) for slot in self._slots]
         walks = moves + self._counted(space)
         order = self.group.order
+        crossing = [False] * len(moves)
         if order is None:
             loops = merge(walk_order(space), walks) or [LoopDim(())]
             kinds, kind = "k" * len(loops), "map"
+            if not self.in_strip and not any(i.op == "index" for i in lowering.program):
+                loops, crossing = tiled(loops, moves)
+                if any(crossing):
+                    kind = "tile"
         else:
             kept = merge(list(order.kept), walks)
             reduced = list(order.reduced)
@@ -147,8 +152,9 @@ class Assembler:
                 loops = kept[:-1] + reduced + kept[-1:]
                 kinds, kind = "k" * (len(kept) - 1) + "r" * len(reduced) + "k", "outer"
         accesses, sources = [], []
-        for slot, move in zip(self._slots, moves, strict=True):
-            letters = [move.move(loop, innermost=i == len(loops) - 1) for i, loop in enumerate(loops)]
+        for slot, move, crosses in zip(self._slots, moves, crossing, strict=True):
+            row_loop = len(loops) - 2 if crosses else len(loops) - 1
+            letters = [move.move(loop, innermost=i == row_loop) for i, loop in enumerate(loops)]
             if slot.final:
                 letters = [("0", -1) if k == "r" else letter for letter, k in zip(letters, kinds, strict=True)]
             accesses.append(Access(self.trace.geometries[slot.geometry].dtype, "".join(m for m, _ in letters)))

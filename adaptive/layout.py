@@ -13,6 +13,9 @@ from adaptive_eager.trace import CHAINED, RANK, SIZE_ONE, STRIDE_ONE, STRIDE_ZER
 #: Reductions whose result names a position: positions are counted in the order of the dims as the user sees them.
 POSITIONAL = ("argmax", "argmin")
 
+#: Most tensors that cross the tiles of a kernel: each takes a buffer on the stack.
+MAX_CROSSING = 4
+
 
 class LoopDim(NamedTuple):
     """Adjacent dims of the iteration space walked as one loop, outermost first. Empty: one single point."""
@@ -78,8 +81,14 @@ class Moves:
         own = self.dim(loop.dims[-1])
         if own < 0:
             return BROADCAST, -1
-        unit = own == self._walk[-1] if self.geometry.contiguous else bool(self.geometry.codes[own] & STRIDE_ONE)
-        return UNIT if innermost and unit else STRIDED, own
+        return UNIT if innermost and self.unit(loop) else STRIDED, own
+
+    def unit(self, loop: LoopDim) -> bool:
+        """Whether the tensor is contiguous along a loop dim."""
+        own = self.dim(loop.dims[-1]) if loop.dims else -1
+        if own < 0:
+            return False
+        return own == self._walk[-1] if self.geometry.contiguous else bool(self.geometry.codes[own] & STRIDE_ONE)
 
 
 def merge(dims: list[int], tensors: list[Moves]) -> list[LoopDim]:
@@ -91,6 +100,19 @@ def merge(dims: list[int], tensors: list[Moves]) -> list[LoopDim]:
         else:
             loops.append([d])
     return [LoopDim(tuple(loop)) for loop in loops]
+
+
+def tiled(loops: list[LoopDim], tensors: list[Moves]) -> tuple[list[LoopDim], list[bool]]:
+    """Loops of a map in the order in which tiles are walked, and which tensors cross them: those that are contiguous
+    along the last loop but one, where others are along the last. No tensor crosses where rows are as good."""
+    *outer, last = loops
+    across = [t for t in tensors if t.dim(last.dims[-1]) >= 0 and not t.unit(last)] if last.dims else []
+    votes = [sum(t.unit(loop) for t in across) for loop in outer]
+    most = max(votes, default=0)
+    if not 0 < most <= MAX_CROSSING or not any(t.unit(last) for t in tensors):
+        return loops, [False] * len(tensors)
+    other = outer.pop(votes.index(most))
+    return [*outer, other, last], [any(t is c for c in across) and t.unit(other) for t in tensors]
 
 
 def counted(space: Geometry, dims: bool) -> Geometry:

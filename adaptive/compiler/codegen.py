@@ -18,6 +18,7 @@ from adaptive_eager.compiler.loop_ir import Kernel
 from adaptive_eager.compiler.map_kernel import emit_map
 from adaptive_eager.compiler.reduce_kernel import accumulator_bytes, column_block, emit_reduction
 from adaptive_eager.compiler.target import Target
+from adaptive_eager.compiler.tile import TILE, emit_tile
 
 __all__ = ["CompileError", "CompiledKernel", "compile_kernel", "emit_ir"]
 
@@ -34,7 +35,7 @@ class CompiledKernel:
     object_code  relocatable object file; its undefined symbols are SLEEF's
     entry        symbol of the function (native/nrt/kernel_abi.h: nrtx_kernel_fn)
     acc_bytes    bytes of one chunk's accumulators in `partials`, a multiple of 64; 0 for a map kernel
-    block        columns of one item of an outer reduction; 1 otherwise
+    block        columns of one item of an outer reduction; points of a tile along each of its dims; 1 otherwise
     """
 
     object_code: bytes
@@ -46,7 +47,8 @@ class CompiledKernel:
 def emit_ir(kernel: Kernel, target: Target) -> str:
     """LLVM IR of a kernel. Raises CompileError for an op, dtype or form the compiler does not know."""
     b = Builder(target)
-    functions = emit_reduction(kernel, b) if kernel.is_reduction else emit_map(kernel, b)
+    emit = emit_reduction if kernel.is_reduction else emit_tile if kernel.is_tiled else emit_map
+    functions = emit(kernel, b)
     parts = [
         f'target triple = "{target.triple}"',
         *b.declarations.values(),
@@ -61,7 +63,7 @@ def compile_kernel(kernel: Kernel, target: Target) -> CompiledKernel:
     """Compile a kernel for a target. Raises CompileError as `emit_ir` does."""
     object_code = emit_object(emit_ir(kernel, target), target)
     if not kernel.is_reduction:
-        return CompiledKernel(object_code, ENTRY_POINT, 0, 1)
+        return CompiledKernel(object_code, ENTRY_POINT, 0, TILE if kernel.is_tiled else 1)
     return CompiledKernel(
         object_code, ENTRY_POINT, accumulator_bytes(kernel, target.lanes), column_block(kernel, target.lanes)
     )

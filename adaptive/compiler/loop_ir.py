@@ -23,7 +23,8 @@ ITEMSIZE = {
 
 #: Kinds of a loop dimension.
 KEPT, REDUCED = "k", "r"
-#: How an access moves along a loop dimension: unit stride (innermost dimension only), runtime stride, not at all.
+#: How an access moves along a loop dimension: unit stride (innermost dimension, or the one before it: see
+#: Kernel.crosses), runtime stride, not at all.
 UNIT, STRIDED, BROADCAST = "c", "s", "0"
 
 
@@ -97,6 +98,16 @@ class Kernel:
     @property
     def is_reduction(self) -> bool:
         return REDUCED in self.dims
+
+    def crosses(self, access: int) -> bool:
+        """Whether an access is contiguous along the last dim but one of a map kernel, and not along the last: what the
+        kernel walks along its rows lies in columns there."""
+        return not self.is_reduction and self.accesses[access].moves[-2:-1] == UNIT
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether a map kernel is walked in tiles, and its items are tiles (adaptive/compiler/tile.py)."""
+        return any(self.crosses(access) for access in range(len(self.accesses)))
 
     def text(self) -> str:
         """Canonical text: equal text means equal kernel."""

@@ -9,8 +9,8 @@ from adaptive_eager.compiler.program import Program
 from adaptive_eager.compiler.usage import used_by
 
 
-def emit_map(kernel: Kernel, b: Builder) -> list[str]:
-    """Functions of a map kernel: `void @k(ptr args, i64 begin, i64 end)`."""
+def emit_map(kernel: Kernel, b: Builder, name: str = "define void @k") -> list[str]:
+    """Functions of a map kernel: `void @k(ptr args, i64 begin, i64 end)`. `name`: how its definition begins."""
     rank = len(kernel.dims)
     loads = used_by(kernel.program, (s.value for s in kernel.stores)).loads
     row_dims, vector_dim = (list(range(rank - 1)), rank - 1) if rank else ([], None)
@@ -20,12 +20,14 @@ def emit_map(kernel: Kernel, b: Builder) -> list[str]:
     stored = [(s.access, program.stored(s.value, kernel.accesses[s.access].dtype)) for s in kernel.stores]
     for access, value in stored:
         nest.store(access, value)
-    return _single_row(nest, b) if rank <= 1 else _rows(nest, b, rank)
+    return [
+        f"{name}(ptr %args, i64 %begin, i64 %end) #0 {{",
+        *(_single_row(nest, b) if rank <= 1 else _rows(nest, b, rank)),
+    ]
 
 
 def _head(nest: Nest, b: Builder, more: list[str]) -> list[str]:
-    text = ["define void @k(ptr %args, i64 %begin, i64 %end) #0 {", "entry:"]
-    text += nest.staging()
+    text = ["entry:", *nest.staging()]
     if b.reports_errors:
         text.append("%noerror = alloca i32, align 4")
     # Nothing may be read when there is nothing to do: the pointers need not be valid.

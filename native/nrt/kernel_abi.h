@@ -27,6 +27,9 @@ typedef struct nrtx_kernel_args {
 
 // Runs work items [begin, end).
 // map kernel:           item = one point of the loop nest in row-major order; begin may be any multiple of nothing
+// tiled map kernel:     item = one tile of `block` x `block` points of the last two dims, in row-major order of the
+// outer
+//                       dims, then of the tiles along each of the two
 // inner reduction:      item = one kept point (phases 0, 2), or kept point * n_chunks + chunk (phase 1)
 // outer reduction:      item = outer kept point * col_blocks + column block (phases 0, 2), or that * n_chunks + chunk
 // (1)

@@ -54,9 +54,22 @@ void BoundLaunch::bind(const Launch& l, const Frame& frame) {
   if (l.kind == KernelKind::kMap) {
     items = points;
     work = l.cost;
+  } else if (l.kind == KernelKind::kTile) {
+    shape_tiles();
   } else {
     shape_reduction();
   }
+}
+
+void BoundLaunch::shape_tiles() {
+  const int n_dims = static_cast<int>(launch->loop_dims.size());
+  items = work = 1;
+  for (int d = 0; d < n_dims; ++d) {
+    const bool of_tile = d >= n_dims - 2;
+    items *= of_tile ? (sizes[d] + launch->block - 1) / launch->block : sizes[d];
+    if (of_tile) work *= std::min(sizes[d], launch->block);
+  }
+  work *= launch->cost;
 }
 
 void BoundLaunch::shape_reduction() {
@@ -97,7 +110,7 @@ void BoundLaunch::shape_reduction() {
 void BoundLaunch::run(int device) {
   if (items == 0) return;
   const auto all = [this](int64_t b, int64_t e) { launch->fn(&args, b, e); };
-  const bool few_items = launch->kind != KernelKind::kMap && items < 2 * at::get_num_threads();
+  const bool few_items = launch->n_reduced != 0 && items < 2 * at::get_num_threads();
   if (!few_items || args.n_chunks == 1 || items * work < 4 * params().parallel_grain || in_forked_child()) {
     args.phase = 0;
     return split_items(items, work, all);

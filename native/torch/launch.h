@@ -15,7 +15,7 @@ inline constexpr int kMaxLoopDims = kMaxRank + 1;  // a reduction over nothing h
 inline constexpr int kMaxAccesses = 64;
 inline constexpr int kMaxScalars = 128;
 
-enum class KernelKind : uint8_t { kMap, kInner, kOuter };
+enum class KernelKind : uint8_t { kMap, kTile, kInner, kOuter };
 
 // Where one pointer of a kernel comes from: an operand of the window, and for each loop dimension the dimension of the
 // operand whose stride it moves by (-1: it does not move).
@@ -34,7 +34,7 @@ struct Launch {
   std::vector<AccessSource> accesses;
   std::vector<ScalarSource> scalars;
   int64_t acc_bytes = 0;        // reductions: bytes of one chunk's accumulators
-  int64_t block = 0;            // outer reductions: columns an item
+  int64_t block = 0;            // outer reductions: columns an item; tiles: points along each dim
   std::vector<uint32_t> nodes;  // trace node of each value of the kernel: what a data error's number leads back to
   int64_t cost = 4;             // work at a point, in quarters of a float32 addition (adaptive/cost.py)
   uint32_t n_ops = 0;           // trace nodes this kernel computes
@@ -59,6 +59,7 @@ struct BoundLaunch {
   void run(int device);
 
  private:
+  void shape_tiles();
   void shape_reduction();
 };
 

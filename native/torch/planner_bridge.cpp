@@ -102,7 +102,10 @@ Launch parse_launch(const py::dict& d) {
   Launch launch;
   launch.fn = reinterpret_cast<nrtx_kernel_fn>(d["address"].cast<uintptr_t>());
   const auto kind = d["kind"].cast<std::string>();
-  launch.kind = kind == "map" ? KernelKind::kMap : kind == "inner" ? KernelKind::kInner : KernelKind::kOuter;
+  launch.kind = kind == "map"     ? KernelKind::kMap
+                : kind == "tile"  ? KernelKind::kTile
+                : kind == "inner" ? KernelKind::kInner
+                                  : KernelKind::kOuter;
   launch.n_reduced = d["reduced"].cast<uint8_t>();
   launch.iteration = d["iteration"].cast<uint32_t>();
   launch.loop_dims = d["loop_dims"].cast<std::vector<std::vector<uint8_t>>>();

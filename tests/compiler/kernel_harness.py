@@ -116,9 +116,10 @@ class Runner:
             total *= s
         return total
 
-    def run(self, tensors, sizes, scalars=(), splits=None, phases=False) -> int:
-        """Run over every item. `splits`: inner boundaries between calls; `phases`: as phases 1 and 2. Returns the error
-        flag. Tensors are already expanded to the loop's shape (same number of dims as the kernel)."""
+    def run(self, tensors, sizes, scalars=(), splits=None, phases=False, items=None) -> int:
+        """Run over every item. `splits`: inner boundaries between calls; `phases`: as phases 1 and 2; `items`: their
+        number, if it does not follow from the kept sizes. Returns the error flag. Tensors are already expanded to the
+        loop's shape (same number of dims as the kernel)."""
         rank = len(self.kernel.dims)
         ptrs = (ctypes.c_void_p * max(1, len(tensors)))(*(t.data_ptr() for t in tensors))
         size_array = (ctypes.c_int64 * max(1, rank))(*sizes)
@@ -131,7 +132,7 @@ class Runner:
         scalar_array = (ctypes.c_uint64 * max(1, len(scalars)))(*(scalar_bits(s) for s in scalars))
         error = ctypes.c_int32(0)
         chunks = chunks_of(self.kernel, tuple(sizes)) if self.kernel.is_reduction else Chunks()
-        items = self.items(tuple(sizes))
+        items = self.items(tuple(sizes)) if items is None else items
         partials = torch.empty(max(1, items * chunks.n_chunks * self.compiled.acc_bytes // 8 + 8), dtype=torch.int64)
         aligned = (partials.data_ptr() + 63) & ~63
         args = KernelArgs(
