@@ -60,6 +60,7 @@ class Assembler:
     flow: Dataflow
     group: Group
     loaded: set[tuple[int, int]]  # versions that some step reads from memory
+    in_strip: bool  # the rows of the group's own geometry are walked outermost
     _slots: list[_Slot] = field(default_factory=list)
     _loads: dict[tuple[int, int, bool], int] = field(default_factory=dict)
     _values: dict[tuple[int, int], int] = field(default_factory=dict)  # (node, output) -> value
@@ -137,7 +138,8 @@ class Assembler:
         order = self.group.order
         crossing = [False] * len(moves)
         if order is None:
-            loops = merge(walk_order(space), walks) or [LoopDim(())]
+            walk = walk_order(space) if self.in_strip else self._map_walk(space.shape, {s.access for s in stores})
+            loops = merge(walk, walks) or [LoopDim(())]
             kinds, kind = "k" * len(loops), "map"
             if not self.in_strip and not any(i.op == "index" for i in lowering.program):
                 loops, crossing = tiled(loops, moves)
@@ -177,6 +179,17 @@ class Assembler:
         kinds = {COUNTED[n.op] for n in self.group.points if n.op in COUNTED}
         return [Moves(counted(space, kind != "linear"), space.rank) for kind in sorted(kinds)]
 
+    def _map_walk(self, shape: int, stored: set[int]) -> list[int]:
+        """The order in which a map's points are walked, any of which gives the same bits: that of most accesses, where
+        a store counts twice."""
+        votes: dict[tuple[int, ...], int] = {}
+        for access, slot in enumerate(self._slots):
+            geometry = self.trace.geometries[slot.geometry]
+            if geometry.shape == shape:
+                walk = tuple(walk_order(geometry))
+                votes[walk] = votes.get(walk, 0) + 1 + (access in stored)
+        return list(max(votes, key=lambda walk: votes[walk]))
+
     def _moves(self, slot: _Slot, space_rank: int) -> Moves:
         geometry = self.trace.geometries[slot.geometry]
         if not slot.final:
@@ -194,6 +207,9 @@ def _placed(instr: Instr, loops: list[LoopDim], rank: int) -> Instr:
     return replace(instr, attrs=index_dims(loops, rank + int(instr.attrs[0]) if instr.attrs else None))
 
 
-def assemble(trace: Trace, flow: Dataflow, group: Group, loaded: set[tuple[int, int]]) -> LaunchRecipe:
-    """The kernel of a group, and its launch recipe. `loaded`: (node, output) of what some step reads from memory."""
-    return Assembler(trace, flow, group, loaded).run()
+def assemble(
+    trace: Trace, flow: Dataflow, group: Group, loaded: set[tuple[int, int]], in_strip: bool = False
+) -> LaunchRecipe:
+    """The kernel of a group, and its launch recipe. `loaded`: (node, output) of what some step reads from memory;
+    `in_strip`: it runs a few rows at a time, with others."""
+    return Assembler(trace, flow, group, loaded, in_strip).run()

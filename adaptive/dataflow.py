@@ -33,11 +33,13 @@ class Dataflow:
     """versions    by (node, output)
     sources     by (node, input): the version read, or None for memory from before the window or another geometry
     needed      per node: whether its results matter
+    apart       per node: the nodes whose writes to the same storage it is known not to overlap
     """
 
     versions: dict[tuple[int, int], Version]
     sources: dict[tuple[int, int], Version | None]
     needed: list[bool]
+    apart: list[frozenset[int]]
 
 
 def analyse(trace: Trace) -> Dataflow:
@@ -45,6 +47,7 @@ def analyse(trace: Trace) -> Dataflow:
     versions: dict[tuple[int, int], Version] = {}
     sources: dict[tuple[int, int], Version | None] = {}
     writes: dict[int, list[Version]] = {}  # by slot, in order
+    apart: list[frozenset[int]] = []
     for node in trace.nodes:
         for k, operand in enumerate(node.inputs):
             slot = trace.geometries[operand.geometry].slot
@@ -56,6 +59,8 @@ def analyse(trace: Trace) -> Dataflow:
             else:
                 for version in earlier:
                     version.read_through_memory |= not version.overwritten
+        same_storage = writes.get(trace.geometries[node.outputs[0].geometry].slot, []) if node.part else []
+        apart.append(frozenset(v.node for v in same_storage[-node.part :]))
         for k, operand in enumerate(node.outputs):
             slot = trace.geometries[operand.geometry].slot
             for version in writes.get(slot, []):
@@ -64,7 +69,7 @@ def analyse(trace: Trace) -> Dataflow:
             version = Version(node.index, k, slot, operand.geometry)
             versions[node.index, k] = version
             writes.setdefault(slot, []).append(version)
-    return Dataflow(versions, sources, _needed(trace, versions))
+    return Dataflow(versions, sources, _needed(trace, versions), apart)
 
 
 def _needed(trace: Trace, versions: dict[tuple[int, int], Version]) -> list[bool]:

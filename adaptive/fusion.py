@@ -73,12 +73,14 @@ MAX_ACCESSES, MAX_SCALARS = 64, 128
 
 
 def walks_with(trace: Trace, node: Node, group: Group) -> bool:
-    """Whether a map walks the same points in the same order as a group."""
+    """Whether a map can be walked with a group: over the same points, and in the same order if that matters."""
     geometries = trace.geometries
     out, base = geometries[node.outputs[0].geometry], geometries[group.geometry]
-    if out.shape != base.shape or out.layout != base.layout:
+    if out.shape != base.shape:
         return False
-    return group.order is None or follows(trace, node, group.order, base)
+    if group.order is None:
+        return True  # points of a map may be walked in any order
+    return out.layout == base.layout and follows(trace, node, group.order, base)
 
 
 def follows(trace: Trace, node: Node, order: ReductionOrder, space: Geometry) -> bool:
@@ -154,6 +156,8 @@ class Fuser:
                 after(reader, may_share=geometry == operand.geometry)
                 clashes.add(reader)
             for version in self._writes.get(slot, []):
+                if version.node in self.flow.apart[node.index]:
+                    continue
                 after(version.node, may_share=version.geometry == operand.geometry)
                 clashes.add(version.node)
         return floor, partners, clashes
@@ -161,15 +165,17 @@ class Fuser:
     # -- joining -----------------------------------------------------------------------------------------------------
 
     def _join(self, node: Node, floor: int, partners: set[int], clashes: set[int]) -> int | None:
-        for at in range(len(self.steps) - 1, floor - 1, -1):
-            group = self.steps[at]
-            if (
-                isinstance(group, Group)
-                and self._related(node, group, at, partners)
-                and self._fits(node, group, at, partners, clashes)
-            ):
-                self._add(node, group, at)
-                return at
+        apart = self.flow.apart[node.index]
+        for related in (
+            lambda group, at: self._related(node, group, at, partners),
+            # Parts of one tensor that are walked alike: a launch less.
+            lambda group, at: any(self.position.get(p) == at for p in apart),
+        ):
+            for at in range(len(self.steps) - 1, floor - 1, -1):
+                group = self.steps[at]
+                if isinstance(group, Group) and related(group, at) and self._fits(node, group, at, partners, clashes):
+                    self._add(node, group, at)
+                    return at
         return None
 
     def _related(self, node: Node, group: Group, at: int, partners: set[int]) -> bool:
@@ -238,7 +244,7 @@ class Fuser:
     def _fits_reduction(self, node: Node, group: Group, produced_here: list[int]) -> bool:
         geometries = self.trace.geometries
         source, base = geometries[node.inputs[0].geometry], geometries[group.geometry]
-        if source.shape != base.shape or source.layout != base.layout:
+        if source.shape != base.shape or (group.order is not None and source.layout != base.layout):
             return False
         if any(self.role[p] != "point" for p in produced_here):
             return False
@@ -260,6 +266,7 @@ class Fuser:
         group.scalars += len(node.scalars)
         if node.kind == "reduction":
             if group.order is None:
+                group.geometry, group.iteration = node.inputs[0].geometry, node.inputs[0].operand
                 out = self.trace.geometries[node.outputs[0].geometry]
                 group.order = reduction_order(node, self.trace.geometries[node.inputs[0].geometry])
                 group.kept_shape, group.kept_layout = out.shape, out.layout

@@ -301,7 +301,7 @@ def _design(trace: Trace) -> _Design:
         if isinstance(step, HostStep):
             steps.append(step.node.recorded)
             continue
-        strip = [assemble(trace, flow, group, loaded) for group in step.groups]
+        strip = [assemble(trace, flow, group, loaded, len(step.groups) > 1) for group in step.groups]
         steps.append(_Strip(strip, _scratch(strip, step.scratch)))
     return _Design([list(t) for t in trace.temporaries], steps)
 

@@ -71,6 +71,7 @@ class Node:
     attrs    structural arguments
     compute  dtype the op works in; `result` dtype it rounds to before it is stored
     recorded number of the recorded op in the window: its own, or that of the op it is a part of
+    part     how many of the writes just before it to its output's storage it is known not to overlap
     origin   the user's "file:line", for messages alone
     """
 
@@ -85,6 +86,7 @@ class Node:
     compute: str
     result: str
     recorded: int
+    part: int = 0
     origin: str = ""
 
     @property
@@ -130,5 +132,6 @@ def _read_node(index: int, raw: dict[str, Any]) -> Node:
         raw["compute"],
         raw["result"],
         index,
+        raw["part"],
         raw.get("origin", ""),
     )

@@ -75,6 +75,7 @@ py::dict describe_trace(const PlanRequest& request) {
     node["outputs"] = outs;
     node["scalars"] = scalars;
     node["attrs"] = attrs;
+    node["part"] = n.part;
     node["compute"] = dtype_name(n.compute);
     node["result"] = dtype_name(n.result);
     if (live) node["origin"] = describe_place(n.origin);

@@ -259,16 +259,25 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     for (at::Tensor& out : outs) stack->emplace_back(std::move(out));
     return;
   }
-  const FirstUse use(variant, args, inference);
-  if (!use.proven()) {
-    run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
-    return use.ran(*stack);
-  }
   torch::jit::Stack results;
-  record_host(variant, args, inference, device, &results);
+  at::Tensor composed;
+  if (row.hooks.compose) composed = row.hooks.compose(*inference, args, device);
+  if (composed.defined()) {
+    results.emplace_back(std::move(composed));
+  } else {
+    const FirstUse use(variant, args, inference);
+    if (!use.proven()) {
+      run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
+      return use.ran(*stack);
+    }
+    record_host(variant, args, inference, device, &results);
+  }
   if (variant.kind == VariantKind::kOut) {
     const at::Tensor result = results[0].toTensor();
-    at::native::resize_output(written, result.sizes());
+    const bool resized = at::native::resize_output(written, result.sizes());
+    if (resized && variant.meta) {  // structured ops lay the memory out, too
+      written.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
+    }
     check_cast(result.scalar_type(), written.scalar_type());
     written.copy_(result);
     results[0] = written;

@@ -114,6 +114,12 @@ class Recording {
     window_.add_operand(t);
     ++node_.n_in;
   }
+  // A tensor walked in a way that no tensor can be: with strides of any sign, from an offset of its own.
+  void input(c10::TensorImpl* t, c10::IntArrayRef strides, int64_t offset) {
+    operand_arg();
+    window_.add_operand(t, strides, offset, false);
+    ++node_.n_in;
+  }
   void scalar(double value);
   void scalar(int64_t value);
   void scalar(const at::Scalar& value) {
@@ -129,6 +135,8 @@ class Recording {
   }
   void attr(const std::string& text);
   void output(c10::TensorImpl* t, bool fresh);
+  // How many of the writes just before this one to the same storage it does not overlap.
+  void part(int number) { node_.part = static_cast<uint16_t>(number); }
   void host(std::unique_ptr<HostCall> call) { node_.host = std::move(call); }
   // A host op's tensor argument: an input that has no place in `args`.
   uint32_t host_input(c10::TensorImpl* t) {

@@ -1,6 +1,7 @@
 #include "row_hooks.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/MemoryFormat.h>
 #include <c10/util/flat_hash_map.h>
@@ -9,6 +10,7 @@
 #include "host_call.h"
 #include "infer.h"
 #include "losses.h"
+#include "movement_ops.h"
 #include "normalization.h"
 #include "op_table.h"
 
@@ -64,6 +66,13 @@ void check_extremum(const OpVariant& variant, const Stack& args, const Tensor& w
   TORCH_CHECK(variant.kind != VariantKind::kOut || written.scalar_type() == dtype,
               "Expected the dtype for input and out to match, but got ", c10::toString(dtype),
               " for input's dtype and ", c10::toString(written.scalar_type()), " for out's dtype.");
+}
+
+void check_cat(const OpVariant&, const Stack& args, const Tensor& written) {
+  if (!written.defined()) return;
+  const ScalarType out = written.scalar_type();
+  TORCH_CHECK_TYPE(c10::canCast(at::native::result_type(args[0].toTensorVector()), out),
+                   "torch.cat(): input types can't be cast to the desired output type ", out);
 }
 
 // ---- corrections ----
@@ -131,6 +140,8 @@ Table make_table() {
   for (const char* name : {"amax", "amin"}) table[name].check = &check_extremum;
   table["masked_fill"] = {&check_masked_fill, &correct_masked_fill};
   table["log_sigmoid_forward"].correct = &correct_log_sigmoid;
+  table["cat"].check = &check_cat;
+  table["cat"].compose = &compose_cat;
   table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
   table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm};
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};

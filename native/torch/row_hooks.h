@@ -22,6 +22,8 @@ struct RowHooks {
   void (*correct)(Inference& inference, const torch::jit::Stack& args) = nullptr;
   // Of a row program: what its node holds, if not the arguments as they stand.
   RowCall (*arrange)(const torch::jit::Stack& args, const std::vector<at::Tensor>& results) = nullptr;
+  // Records a host op as other ops that make the result; an undefined tensor, and nothing recorded, where it cannot.
+  at::Tensor (*compose)(const Inference& inference, const torch::jit::Stack& args, int device) = nullptr;
 };
 
 // The hooks of a row, by its ATen name; empty ones for most.

@@ -1,6 +1,7 @@
 #include "signature.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace neuron {
@@ -23,7 +24,7 @@ void stride_codes(const int64_t* sizes, const int64_t* strides, int ndim, uint8_
     } else {
       if (strides[d] == 1) codes[d] |= kStrideOne;
       int at = n++;
-      for (; at > 0 && strides[order[at - 1]] < strides[d]; --at) order[at] = order[at - 1];
+      for (; at > 0 && std::abs(strides[order[at - 1]]) < std::abs(strides[d]); --at) order[at] = order[at - 1];
       order[at] = d;
     }
   }
@@ -94,8 +95,9 @@ void Encoder::encode(const Window& window, size_t begin, size_t end, const std::
     const Node& node = window.nodes[i];
     words_.push_back(node.row->id);
     words_.push_back(node.args);
-    words_.push_back(uint64_t{node.n_in} << 32 | uint64_t{node.n_out} << 24 | uint64_t{node.n_attrs} << 16 |
-                     uint64_t{static_cast<uint8_t>(node.compute)} << 8 | static_cast<uint8_t>(node.result));
+    words_.push_back(uint64_t{node.part} << 40 | uint64_t{node.n_in} << 32 | uint64_t{node.n_out} << 24 |
+                     uint64_t{node.n_attrs} << 16 | uint64_t{static_cast<uint8_t>(node.compute)} << 8 |
+                     static_cast<uint8_t>(node.result));
     for (uint32_t k = 0; k < node.n_attrs; ++k) {
       words_.push_back(static_cast<uint64_t>(window.attrs[node.attrs + k].value));
     }

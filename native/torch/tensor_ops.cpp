@@ -31,6 +31,10 @@ using at::Scalar;
 using at::Tensor;
 using c10::ScalarType;
 
+namespace {
+bool is_neuron(const Tensor& t) { return t.device().type() == kNeuron; }
+}  // namespace
+
 OpRow map_row(const char* name) {
   OpRow row;
   row.name = name;
@@ -40,8 +44,8 @@ OpRow map_row(const char* name) {
 }
 
 bool mapped(const Tensor& t) {
-  return compiled_dtype(t.scalar_type()) && t.dim() <= kMaxRank && t.layout() == c10::kStrided && !t.is_conj() &&
-         !t.is_neg();
+  return is_neuron(t) && compiled_dtype(t.scalar_type()) && t.dim() <= kMaxRank && t.layout() == c10::kStrided &&
+         !t.is_conj() && !t.is_neg();
 }
 
 // Host bytes into device memory, read now: the caller may change them as soon as this returns.
@@ -63,7 +67,6 @@ namespace {
 const OpRow kCopy = map_row("copy");
 const OpRow kFill = map_row("fill");
 
-bool is_neuron(const Tensor& t) { return t.device().type() == kNeuron; }
 int index_of(std::optional<c10::Device> d) { return d && d->has_index() ? d->index() : current_device(); }
 
 // ---- factories ----
@@ -158,9 +161,36 @@ const Tensor& resize(const Tensor& self, c10::SymIntArrayRef size, std::optional
   return self;
 }
 
+}  // namespace
+
 // ---- copies ----
 
-// Host bytes into device memory, read now: the caller may change them as soon as this returns.
+void copy_part(const Tensor& self, const Tensor& source, int part) {
+  const ScalarType dtype = self.scalar_type();
+  Recording rec(recorder(self.device().index()), kCopy);
+  rec.input(source.unsafeGetTensorImpl());
+  rec.output(self.unsafeGetTensorImpl(), false);
+  rec.part(part);
+  rec.finish(dtype, dtype);
+}
+
+void copy_reversed(const Tensor& self, const Tensor& source, std::bitset<64> dims) {
+  c10::DimVector strides(source.strides());
+  int64_t offset = source.storage_offset();
+  for (int64_t d = 0; d < source.dim(); ++d) {
+    if (!dims[d]) continue;
+    offset += (source.size(d) - 1) * strides[d];
+    strides[d] = -strides[d];
+  }
+  const ScalarType dtype = self.scalar_type();
+  Recording rec(recorder(self.device().index()), kCopy);
+  rec.input(source.unsafeGetTensorImpl(), strides, offset);
+  rec.output(self.unsafeGetTensorImpl(), false);
+  rec.finish(dtype, dtype);
+}
+
+namespace {
+
 Tensor& copy(Tensor& self, const Tensor& source, bool) {
   if (self.is_same(source)) return self;
   TORCH_CHECK(self.defined() && source.defined(), "copy_: self and src must be defined tensors");
@@ -171,13 +201,9 @@ Tensor& copy(Tensor& self, const Tensor& source, bool) {
   }
   at::assert_no_internal_overlap(self);
   const Tensor src = same_sizes ? source : source.expand_as(self);
-  if (is_neuron(self) && is_neuron(src) && self.device() == src.device() && mapped(self) && mapped(src)) {
+  if (self.device() == src.device() && mapped(self) && mapped(src)) {
     at::assert_no_partial_overlap(self, src);
-    const ScalarType dtype = self.scalar_type();
-    Recording rec(recorder(self.device().index()), kCopy);
-    rec.input(src.unsafeGetTensorImpl());
-    rec.output(self.unsafeGetTensorImpl(), false);
-    rec.finish(dtype, dtype);
+    copy_part(self, src, 0);
     return self;
   }
   if (is_neuron(src))
@@ -213,15 +239,21 @@ Scalar local_scalar_dense(const Tensor& self) {
   return host_alias(self).item();
 }
 
+}  // namespace
+
 // ---- fills ----
 
 Tensor& fill(Tensor& self, const Scalar& value) {
+  fill_part(self, value, 0);
+  return self;
+}
+
+void fill_part(Tensor& self, const Scalar& value, int part) {
   // An expanded dim is filled by filling one of it.
   for (int64_t d = 0; d < self.dim(); ++d) {
     if (self.stride(d) == 0 && self.size(d) > 1) {
       Tensor one = self.narrow(d, 0, 1);
-      fill(one, value);
-      return self;
+      return fill_part(one, value, part);
     }
   }
   at::assert_no_internal_overlap(self);
@@ -232,15 +264,17 @@ Tensor& fill(Tensor& self, const Scalar& value) {
     recorder(self.device().index()).flush(FlushCause::kFallback);
     const BackendOnlyGuard guard;
     host_alias(self).fill_(value);
-    return self;
+    return;
   }
   const ScalarType dtype = self.scalar_type();
   Recording rec(recorder(self.device().index()), kFill);
   rec.scalar(value);
   rec.output(self.unsafeGetTensorImpl(), false);
+  rec.part(part);
   rec.finish(dtype, dtype);
-  return self;
 }
+
+namespace {
 
 Tensor& zero(Tensor& self) { return fill(self, int64_t{0}); }
 

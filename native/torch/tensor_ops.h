@@ -2,6 +2,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include <bitset>
 
 #include "op_table.h"
 
@@ -15,5 +18,16 @@ bool mapped(const at::Tensor& t);
 
 // Writes host values into a device tensor of the same sizes, at once.
 void upload(const at::Tensor& dst, const at::Tensor& src);
+
+// Records `self[...] = source`: two mapped tensors of one device and of equal sizes that share no memory. `part`: how
+// many of the writes recorded just before it to the same storage it is known not to overlap.
+void copy_part(const at::Tensor& self, const at::Tensor& source, int part);
+
+// The same of a whole tensor, with the source walked backwards along `dims`. The source has elements.
+void copy_reversed(const at::Tensor& self, const at::Tensor& source, std::bitset<64> dims);
+
+// `fill_`, and the same of such a part.
+at::Tensor& fill(at::Tensor& self, const at::Scalar& value);
+void fill_part(at::Tensor& self, const at::Scalar& value, int part);
 
 }  // namespace neuron

@@ -4,12 +4,10 @@
 
 namespace neuron {
 
-void Window::add_operand(c10::TensorImpl* t) {
+void Window::add_operand(c10::TensorImpl* t, c10::IntArrayRef strides, int64_t offset, bool contiguous) {
   const auto sizes = t->sizes();
-  const auto strides = t->strides();
-  operands.push_back({t->storage_offset(), slot_of(t->unsafe_storage().unsafeGetStorageImpl()),
-                      static_cast<uint32_t>(dims.size()), static_cast<uint8_t>(sizes.size()),
-                      c10::typeMetaToScalarType(t->dtype()), t->is_contiguous()});
+  operands.push_back({offset, slot_of(t->unsafe_storage().unsafeGetStorageImpl()), static_cast<uint32_t>(dims.size()),
+                      static_cast<uint8_t>(sizes.size()), c10::typeMetaToScalarType(t->dtype()), contiguous});
   const size_t at = dims.size(), rank = sizes.size();
   dims.resize(at + 2 * rank);
   for (size_t d = 0; d < rank; ++d) {

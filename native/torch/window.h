@@ -63,6 +63,7 @@ struct Node {
   int64_t fresh_bytes;  // of storages made for its outputs
   uint32_t operands, scalars, attrs;
   uint8_t n_in, n_out, n_scalars, n_attrs;
+  uint16_t part;  // writes of its output's storage just before it that it does not overlap
   c10::ScalarType compute, result;
 };
 
@@ -105,7 +106,8 @@ struct Window {
     return foreign_slots.count(const_cast<c10::StorageImpl*>(storage)) != 0;
   }
 
-  void add_operand(c10::TensorImpl* t);
+  void add_operand(c10::TensorImpl* t) { add_operand(t, t->strides(), t->storage_offset(), t->is_contiguous()); }
+  void add_operand(c10::TensorImpl* t, c10::IntArrayRef strides, int64_t offset, bool contiguous);
 
   // Forgets everything but the arrays' memory and takes a new id, so that old slot numbers in blocks become void.
   void renew();

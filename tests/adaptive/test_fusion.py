@@ -57,6 +57,12 @@ class TestMaps:
         x, y, z = t.input("f32", ("B", "N")), t.input("f32", ("N",)), t.input("f32", ("N", "B")).t()
         assert steps_of(t.build(live=[t.map("neg", x), t.map("neg", y), t.map("neg", z)])) == [[0], [1], [2]]
 
+    def test_other_orders_of_the_same_points_share_a_kernel(self):
+        """Points of a map may be walked in any order."""
+        t = TraceBuilder()
+        x = t.map("exp", t.input("f32", ("N", "B")).t())
+        assert steps_of(t.build(live=[t.map("copy", x, out=t.empty("f32", ("B", "N")))])) == [[0, 1]]
+
     def test_broadcast_operand_joins(self):
         t = TraceBuilder()
         x, y = t.input("f32", ("B", "N")), t.input("f32", ("N",))
@@ -88,6 +94,54 @@ class TestMaps:
         h = t.host("mm", y, shape=("B", "N"))
         z = t.map("neg", h)
         assert steps_of(t.build(live=[z])) == [[0], 1, [2]]
+
+
+class TestParts:
+    """Copies into parts of one tensor that are known not to overlap: a concatenation."""
+
+    def cat(self, t, x, y, part=1):
+        out = t.empty("f32", ("B", 8))
+        t.map("copy", x, out=out.slice(1, 0, 4))
+        t.map("copy", y, out=out.slice(1, 4, 8), part=part)
+        return out
+
+    def test_producers_write_into_their_parts(self):
+        t = TraceBuilder()
+        a, b = t.input("f32", ("B", 4)), t.input("f32", ("B", 4))
+        x = t.map("add", a, b)
+        y = t.map("sub", a, b)
+        assert steps_of(t.build(live=[self.cat(t, x, y)])) == [[0, 1, 2, 3]]
+
+    def test_parts_of_one_shape_share_a_kernel(self):
+        t = TraceBuilder()
+        assert steps_of(t.build(live=[self.cat(t, t.input("f32", ("B", 4)), t.input("f32", ("B", 4)))])) == [[0, 1]]
+
+    def test_a_part_rather_joins_its_producer(self):
+        t = TraceBuilder()
+        y = t.map("exp", t.input("f32", ("B", 4)))
+        x = t.map("exp", t.input("f32", ("B", 4)))
+        assert steps_of(t.build(live=[self.cat(t, x, y)])) == [[0, 3], [1, 2]]
+
+    def test_writes_that_may_overlap_keep_their_order(self):
+        t = TraceBuilder()
+        a, b = t.input("f32", ("B", 4)), t.input("f32", ("B", 4))
+        x = t.map("add", a, b)
+        y = t.map("sub", a, b)
+        assert steps_of(t.build(live=[self.cat(t, x, y, part=0)])) == [[0, 1, 2], [3]]
+
+    def test_earlier_writes_keep_their_order(self):
+        t = TraceBuilder()
+        x = t.input("f32", ("B", 4))
+        out = t.empty("f32", ("B", 8))
+        t.map("copy", x, out=out.slice(1, 2, 6))
+        t.map("copy", x, out=out.slice(1, 0, 4))
+        t.map("copy", x, out=out.slice(1, 4, 8), part=1)
+        assert steps_of(t.build(live=[out])) == [[0], [1, 2]]
+
+    def test_readers_of_the_whole_come_after(self):
+        t = TraceBuilder()
+        x, y = t.input("f32", ("B", 4)), t.input("f32", ("B", 4))
+        assert steps_of(t.build(live=[t.map("neg", self.cat(t, x, y))])) == [[0, 1], [2]]
 
 
 class TestMemory:

@@ -20,10 +20,12 @@ def test_reads_every_field():
             {
                 "op": "clamp", "kind": "map", "args": ["x", "f", "-"], "inputs": [(0, 0)],
                 "outputs": [(1, 1)], "scalars": [0], "attrs": [3, "floor"], "compute": "f32", "result": "f16",
+                "part": 0,
             },
             {
                 "op": "mm", "kind": "host", "args": [], "inputs": [(2, 1), (3, 0)], "outputs": [(4, 2)],
                 "scalars": [], "attrs": [], "compute": "f32", "result": "f32",
+                "part": 2,
             },
         ],
         "geometries": [(0, 0, "f32", True, b"\0\0"), (1, 0, "f16", False, b"\x41\x80"), (2, 1, "f32", True, b"")],
@@ -38,6 +40,7 @@ def test_reads_every_field():
     assert clamp.inputs == (Operand(0, 0),) and clamp.outputs == (Operand(1, 1),)
     assert (clamp.compute, clamp.result) == ("f32", "f16")
     assert mm.index == 1 and mm.inputs == (Operand(2, 1), Operand(3, 0))
+    assert (clamp.part, mm.part) == (0, 2)
     assert clamp.is_compiled and not mm.is_compiled
     assert trace.geometries[1] == Geometry(1, 0, "f16", False, b"\x41\x80")
     assert [g.rank for g in trace.geometries] == [2, 2, 0]

@@ -184,8 +184,10 @@ class TraceBuilder:
         shape: Sequence[Size] = (),
         dtype: str | None = None,
         attrs: Sequence[int | str] = (),
+        part: int = 0,
     ) -> Tensor:
-        """A pointwise op. `out` is written in place; `shape` and `dtype` say what tensors do not."""
+        """A pointwise op. `out` is written in place; `shape` and `dtype` say what tensors do not; `part` is the
+        node's."""
         tensors = [a for a in args if isinstance(a, Tensor)]
         shapes = [x.sizes for x in (*tensors, *([out] if out is not None else []))]
         sizes = broadcast(shapes) if shapes else sizes_of(shape)
@@ -198,7 +200,7 @@ class TraceBuilder:
             "x" if isinstance(a, Tensor) else "-" if a is None else "f" if isinstance(a, float) else "i" for a in args
         ]
         scalars = [a for a in args if a is not None and not isinstance(a, Tensor)]
-        self._record(op, "map", tensors, [out], kinds, scalars, attrs, compute, result)
+        self._record(op, "map", tensors, [out], kinds, scalars, attrs, compute, result, part=part)
         return out
 
     def reduce(
@@ -240,6 +242,10 @@ class TraceBuilder:
         self._record(op, "reduction", [x], [out], kinds, scalars, attrs, compute, result)
         return out
 
+    def empty(self, dtype: str, shape: Sequence[Size]) -> Tensor:
+        """A tensor made in the window, by nobody."""
+        return self._fresh(sizes_of(shape), dtype)
+
     def host(self, op: str, *inputs: Tensor, shape: Sequence[Size] = (), out: Tensor | None = None) -> Tensor:
         """A host op. One that writes `out` reads it too, as an argument."""
         if out is not None:
@@ -260,6 +266,7 @@ class TraceBuilder:
         attrs: Sequence[int | str],
         compute: str,
         result: str,
+        part: int = 0,
     ) -> None:
         def operands(tensors: list[Tensor]) -> list[tuple[int, int]]:
             pairs = []
@@ -272,7 +279,7 @@ class TraceBuilder:
             {
                 "op": op, "kind": kind, "args": args, "inputs": operands(inputs),
                 "outputs": operands(outputs), "scalars": [len(self.scalars) + k for k in range(len(scalars))],
-                "attrs": list(attrs), "compute": compute, "result": result,
+                "attrs": list(attrs), "compute": compute, "result": result, "part": part,
             }
         )  # fmt: skip
         self.scalars += scalars
@@ -315,7 +322,8 @@ class TraceBuilder:
         for node in self.nodes:
             words.append(_hash(f"{node['kind']} {node['op']}"))
             words.append(sum(("_xfi-".index(kind)) << 4 * k for k, kind in enumerate(node["args"])))
-            words.append(len(node["inputs"]) << 32 | len(node["outputs"]) << 24 | len(node["attrs"]) << 16)
+            words.append(node["part"] << 40 | len(node["inputs"]) << 32 | len(node["outputs"]) << 24)
+            words[-1] |= len(node["attrs"]) << 16
             words[-1] |= dtypes.index(node["compute"]) << 8 | dtypes.index(node["result"])
             words += [_hash(a) if isinstance(a, str) else a for a in node["attrs"]]
             words += [g for _, g in (*node["inputs"], *node["outputs"])]
