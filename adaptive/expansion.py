@@ -151,7 +151,6 @@ class Parts:
                 len(nodes),
                 op,
                 kind,
-                False,
                 tuple(args),
                 tuple(inputs),
                 (output,),
@@ -160,6 +159,7 @@ class Parts:
                 compute,
                 self.dtype(output),
                 self._node.recorded,
+                origin=self._node.origin,
             )
         )
 

@@ -2,7 +2,7 @@
 
 What one kernel of a strip writes, the next still finds in cache: softmax reads its input from memory once, not three
 times (native/torch/strip.cpp). Rows are the kept points of a reduction. A kernel joins if it walks the rows outermost
-in the same order, and if all memory that it shares with the others, where one of them writes it, is the same row's. Rows
+in the same order, and if all memory that it shares with others, where one of them writes it, is the same row's. Rows
 may then run in any order and on any thread: the bits are those of the kernels run one after the other.
 """
 

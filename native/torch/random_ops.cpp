@@ -36,13 +36,17 @@ const OpRow kGeometric = map_row("geometric_");
 const OpRow kCauchy = map_row("cauchy_");
 const OpRow kIntegers = map_row("random_");
 
+// A generator of the device brings a tensor of another one here.
+void check_device(const Tensor& self) {
+  TORCH_CHECK(self.device().type() == kNeuron, "Expected a '", self.device().type(),
+              "' device type for generator but found 'neuron'");
+}
+
 // Records a fill of `self`; `more` adds what comes after seed and offset.
 template <typename More>
 void record(const Tensor& self, const OpRow& row, const Generator& generator, ScalarType compute, ScalarType result,
             const More& more) {
-  // A generator of the device brings a tensor of another one here.
-  TORCH_CHECK(self.device().type() == kNeuron, "Expected a '", self.device().type(),
-              "' device type for generator but found 'neuron'");
+  check_device(self);
   at::assert_no_internal_overlap(self);
   const int device = self.device().index();
   const Draw d = draw(generator, device);
@@ -57,6 +61,7 @@ void record(const Tensor& self, const OpRow& row, const Generator& generator, Sc
 // Fills what no kernel is compiled for (more dims, other integers) by way of a tensor of `dtype` in logical order.
 template <typename Fill>
 void by_way_of(const Tensor& self, ScalarType dtype, const Fill& fill) {
+  check_device(self);
   Tensor flat = at::empty({self.numel()}, self.options().dtype(dtype));
   fill(flat);
   self.copy_(flat.view(self.sizes()));
