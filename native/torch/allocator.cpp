@@ -278,14 +278,6 @@ c10::DataPtr adopt(c10::Storage cpu_storage, int device) {
           c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
 }
 
-c10::DataPtr take_over(const c10::Storage& cpu_storage, int device) {
-  const Block* block = block_of(cpu_storage.unsafeGetStorageImpl());
-  if (!block || block->device != device || cpu_storage.use_count() != 1) return adopt(cpu_storage, device);
-  c10::DataPtr memory = cpu_storage.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr());
-  memory.unsafe_set_device(c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device)));
-  return memory;
-}
-
 Block* block_of(const c10::StorageImpl* storage) {
   const auto& ptr = storage->data_ptr();
   return ptr.get_deleter() == &free_block ? static_cast<Block*>(ptr.get_context()) : nullptr;

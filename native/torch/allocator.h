@@ -34,10 +34,6 @@ c10::DataPtr allocate(size_t nbytes, int device);
 // Wraps memory that a CPU operator allocated as device memory, without a copy. Takes over the storage's reference.
 c10::DataPtr adopt(c10::Storage cpu_storage, int device);
 
-// The memory of a CPU operator's result as device memory: its block, if it has one to itself (host_memory.h), else
-// adopted.
-c10::DataPtr take_over(const c10::Storage& cpu_storage, int device);
-
 // The block behind a device storage, or null for memory that was not made here.
 Block* block_of(const c10::StorageImpl* storage);
 

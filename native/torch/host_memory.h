@@ -3,6 +3,8 @@
 // Their results become device tensors, and the C library would map, fault in and unmap big ones each time.
 #pragma once
 
+#include <c10/core/Storage.h>
+
 namespace neuron {
 
 // While it lives, CPU tensors that this thread makes take their memory from the pool of `device`.
@@ -15,6 +17,10 @@ class HostMemoryGuard {
  private:
   int before_;
 };
+
+// The memory of a CPU operator's result as memory of the device on which its guard was: its block, if it has one to
+// itself, else adopted.
+c10::DataPtr take_over(const c10::Storage& cpu_storage, int device);
 
 // Puts the device's pool in front of torch's CPU allocator. Called when the extension is loaded.
 void install_host_memory();
