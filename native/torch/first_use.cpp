@@ -94,6 +94,10 @@ void FirstUse::ran(const torch::jit::Stack& results) const {
       if (said.defined && (t.scalar_type() != said.dtype || t.sizes() != c10::IntArrayRef(said.sizes))) return;
     }
   }
+  taken();
+}
+
+void FirstUse::taken() const {
   std::lock_guard<ForkMutex> lock(g_proven_mutex);
   g_proven.insert(key_);
 }

@@ -19,6 +19,8 @@ class FirstUse {
   bool proven() const { return proven_; }
   // Notes that it has. Not if its results are other than `inference` said: such ops always run at their call.
   void ran(const torch::jit::Stack& results) const;
+  // Notes that the CPU takes them.
+  void taken() const;
 
  private:
   const Inference* inference_;

@@ -249,8 +249,13 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     bool compiled = compiled_dtype(compute);
     for (const ResultMeta& m : inference->results) compiled &= !m.defined || compiled_dtype(m.dtype);
     if (!compiled) return run_fallback(variant.handle, stack);
-    const bool first = !(row.asked >> static_cast<int>(compute) & 1);
-    if (first && !cpu_takes(variant, args)) {
+    if (row.kind == OpKind::kRowProgram) {  // its other arguments have dtypes of their own
+      const FirstUse use(variant, args, inference);
+      if (!use.proven()) {
+        if (!cpu_takes(variant, args)) return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
+        use.taken();
+      }
+    } else if (!(row.asked >> static_cast<int>(compute) & 1) && !cpu_takes(variant, args)) {
       return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
     }
     if (!compiler_supports(row, compute)) return run_fallback(variant.handle, stack);
