@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traces import TraceBuilder
 
-from adaptive_eager.trace import CHAINED, RANK, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Geometry, Operand, read_trace
+from adaptive_eager.trace import CHAINED, RANK, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Geometry, Operand, Scalar, read_trace
 
 
 def geometry_of(tensor_of) -> Geometry:
@@ -36,7 +36,7 @@ def test_reads_every_field():
     trace = read_trace(raw)
     clamp, mm = trace.nodes
     assert (clamp.index, clamp.op, clamp.kind) == (0, "clamp", "map")
-    assert clamp.args == ("x", "f", "-") and clamp.scalars == (0,) and clamp.attrs == (3, "floor")
+    assert clamp.args == ("x", "f", "-") and clamp.scalars == (Scalar(0),) and clamp.attrs == (3, "floor")
     assert clamp.inputs == (Operand(0, 0),) and clamp.outputs == (Operand(1, 1),)
     assert (clamp.compute, clamp.result) == ("f32", "f16")
     assert mm.index == 1 and mm.inputs == (Operand(2, 1), Operand(3, 0))
