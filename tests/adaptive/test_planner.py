@@ -110,7 +110,7 @@ class TestPlans:
         # The kernel itself, and what its launch needs.
         assert (first["address"], first["acc_bytes"], first["block"]) == (1000, 64, 7)
         assert second["address"] == 1001
-        assert first["scalars"] == [0] and second["scalars"] == [1]
+        assert first["scalars"] == [[0, 0]] and second["scalars"] == [[1, 0]]
 
     def test_all_that_the_extension_reads(self, process):
         step = process.plan(window())[0]
