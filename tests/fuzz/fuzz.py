@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import warnings
 
@@ -11,6 +12,10 @@ from runs import Fault, check
 from shrink import shrink
 
 
+#: Errors that were reported: the same one again is not shrunk again.
+known: set[str] = set()
+
+
 def check_program(program: Program, seconds: float = 60) -> str:
     """A report of what is wrong with a program, with the script of its smallest form; "" if nothing is."""
     with warnings.catch_warnings():
@@ -18,6 +23,11 @@ def check_program(program: Program, seconds: float = 60) -> str:
         fault = check(program)
         if fault is None:
             return ""
+        if fault.kind in ("error", "unfused"):
+            text = re.sub(r"\d+", "n", fault.text[:80])
+            if text in known:
+                return f"{fault.kind}: {fault.run} (seen before)\n{fault.text}"
+            known.add(text)
         small = shrink(program, lambda candidate: same_fault(candidate, fault), seconds)
         return report(small, again(small, fault) or fault)
 
