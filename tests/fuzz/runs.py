@@ -53,13 +53,10 @@ class Fault:
 CPU_CHECKS = """\
 with ae.stepwise():
     for thread in threads:
-        (reads, kept, actual), (cpu_reads, cpu_kept, expected) = thread("neuron"), thread("cpu")
-        for a, e in zip([*reads, *kept], [*cpu_reads, *cpu_kept]):
-            torch.testing.assert_close(a, e, equal_nan=True, check_device=False)
+        actual, expected = told(thread("neuron")), told(thread("cpu"))
         for name in expected:
-            if isinstance(expected[name], torch.Tensor):
-                torch.testing.assert_close(actual[name].cpu(), expected[name].cpu(), equal_nan=True, msg=name)
-"""
+            if not isinstance(expected[name], str):
+                torch.testing.assert_close(actual[name][2], expected[name][2], equal_nan=True, msg=name)"""
 
 
 @contextlib.contextmanager
@@ -88,8 +85,9 @@ def host_ops() -> int:
 def allocated(most: float = float("inf")) -> int:
     """Bytes of device memory in use; if they are more than `most`, what is garbage goes first."""
     backend._C.flush()
-    if torch.neuron.memory_allocated() > most:
-        gc.collect()
+    for _ in range(3):  # what one collection finalizes, the next one frees
+        if torch.neuron.memory_allocated() > most:
+            gc.collect()
     return torch.neuron.memory_allocated()
 
 
