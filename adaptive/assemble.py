@@ -188,7 +188,7 @@ class Assembler:
             if geometry.shape == shape:
                 walk = tuple(walk_order(geometry))
                 votes[walk] = votes.get(walk, 0) + 1 + (access in stored)
-        return list(max(votes, key=lambda walk: votes[walk]))
+        return list(max(votes.items(), key=lambda vote: vote[1])[0])
 
     def _moves(self, slot: _Slot, space_rank: int) -> Moves:
         geometry = self.trace.geometries[slot.geometry]

@@ -311,7 +311,7 @@ def _moved(
     if len(parts) == 1:
         return parts
     if len(parts) == 2:
-        return [shuffle(*parts, lanes_of([m], [m])) for m in (0, 1)]
+        return [shuffle(parts[0], parts[1], lanes_of([m], [m])) for m in (0, 1)]
     a, b, c, d = parts
-    halves = [[shuffle(*pair, lanes_of(half, half)) for pair in ((a, b), (c, d))] for half in ([0, 1], [2, 3])]
-    return [shuffle(*half, lanes_of(which, which)) for half in halves for which in ([0, 2], [1, 3])]
+    halves = [(shuffle(a, b, lanes_of(half, half)), shuffle(c, d, lanes_of(half, half))) for half in ([0, 1], [2, 3])]
+    return [shuffle(x, y, lanes_of(which, which)) for x, y in halves for which in ([0, 2], [1, 3])]
