@@ -102,6 +102,7 @@ class Fuser:
         self.role: dict[int, str] = {}  # node -> "point", "reduce", "final"
         self._writes: dict[int, list[Version]] = {}
         self._reads: dict[int, list[tuple[int, int]]] = {}  # slot -> (node, geometry)
+        self._touching: dict[tuple[int, int], set[int]] = {}  # access -> steps
         self._max_ops = params.get("max_kernel_ops")
         self._max_accesses = params.get("max_kernel_accesses")
 
@@ -165,23 +166,22 @@ class Fuser:
     # -- joining -----------------------------------------------------------------------------------------------------
 
     def _join(self, node: Node, floor: int, partners: set[int], clashes: set[int]) -> int | None:
-        apart = self.flow.apart[node.index]
-        for related in (
-            lambda group, at: self._related(node, group, at, partners),
-            # Parts of one tensor that are walked alike: a launch less.
-            lambda group, at: any(self.position.get(p) == at for p in apart),
-        ):
-            for at in range(len(self.steps) - 1, floor - 1, -1):
+        apart = {self.position[p] for p in self.flow.apart[node.index] if p in self.position}
+        # Parts of one tensor that are walked alike come second: a launch less.
+        for steps in (self._related(node, partners), apart):
+            for at in sorted(steps, reverse=True):
                 group = self.steps[at]
-                if isinstance(group, Group) and related(group, at) and self._fits(node, group, at, partners, clashes):
+                if at >= floor and isinstance(group, Group) and self._fits(node, group, at, partners, clashes):
                     self._add(node, group, at)
                     return at
         return None
 
-    def _related(self, node: Node, group: Group, at: int, partners: set[int]) -> bool:
-        """Whether the node shares data with the group: a value kept in a register, or memory that both touch."""
-        keys = {self._access_key(node, k) for k in range(len(node.inputs))}
-        return bool(keys & group.accesses) or any(self.position[p] == at for p in partners)
+    def _related(self, node: Node, partners: set[int]) -> set[int]:
+        """Steps that the node shares data with: a value kept in a register, or memory that both touch."""
+        related = {self.position[p] for p in partners}
+        for k in range(len(node.inputs)):
+            related |= self._touching.get(self._access_key(node, k), set())
+        return related
 
     def _access_key(self, node: Node, k: int) -> tuple[int, int]:
         source = self.flow.sources[node.index, k]
@@ -261,7 +261,10 @@ class Fuser:
         return group
 
     def _add(self, node: Node, group: Group, at: int) -> None:
-        group.accesses |= self._keys(node, at, possible=False)
+        keys = self._keys(node, at, possible=False)
+        group.accesses |= keys
+        for key in keys:
+            self._touching.setdefault(key, set()).add(at)
         group.possible |= self._keys(node, at, possible=True)
         group.scalars += len(node.scalars)
         if node.kind == "reduction":

@@ -32,12 +32,14 @@ GENERATOR_SOURCES = (
         _PACKAGE / f"{name}.py"
         for name in (
             "assemble",
+            "batches",
             "cost",
             "dataflow",
             "expansion",
             "fusion",
             "layout",
             "lowering",
+            "merging",
             "planner",
             "rematerialisation",
             "row_programs",

@@ -13,7 +13,7 @@ from adaptive_eager.updates import UPDATES
 #: Kind of the `reduce` instruction of each reduction op; norms are below.
 _REDUCE_KINDS = {
     "sum": "sum", "mean": "sum", "prod": "prod", "amax": "amax", "amin": "amin", "max": "amax", "min": "amin",
-    "any": "any", "all": "all", "argmax": "argmax", "argmin": "argmin",
+    "any": "any", "all": "all", "argmax": "argmax", "argmin": "argmin", "non_finite": "any",
 }  # fmt: skip
 
 #: linalg_vector_norm by order: the instruction made of |x|, and how its values are reduced.
@@ -120,6 +120,9 @@ class Lowering:
         c, i = node.compute, node.index
         if node.op != "linalg_vector_norm":
             kind = _REDUCE_KINDS[node.op]
+            if node.op == "non_finite":  # x - x is zero for every other number
+                value = self._emit(i, "copy", (self._emit(i, "sub", (value, value), c, c),), "bool", "bool")
+                c = "bool"
             dtype = "i64" if kind in ("argmax", "argmin") else c if node.op == "mean" else node.result
             self._reduced[i] = self._emit(i, "reduce", (value,), c, dtype, (kind,))
             return

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from adaptive_eager import params
 from adaptive_eager.assemble import LaunchRecipe, assemble
 from adaptive_eager.background import Background, Job
+from adaptive_eager.batches import batch_sizes
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.codegen import CompileError
 from adaptive_eager.compiler.conversion import FLOATS
@@ -28,6 +29,7 @@ from adaptive_eager.expansion import expand
 from adaptive_eager.fusion import Fuser, HostStep
 from adaptive_eager.kernels import KernelService, LoadedKernel
 from adaptive_eager.lowering import REDUCTION_OPS
+from adaptive_eager.merging import merge_groups
 from adaptive_eager.rematerialisation import loaded_versions, rematerialise
 from adaptive_eager.row_programs import ROW_PROGRAMS
 from adaptive_eager.strips import strips
@@ -270,6 +272,7 @@ class _Strip(NamedTuple):
 
     recipes: list[LaunchRecipe]
     scratch: list[list[int]]
+    batch: int  # steps from this one on that run together
 
 
 class _Design(NamedTuple):
@@ -284,7 +287,9 @@ class _Design(NamedTuple):
     def plan(self, launch: Callable[[LaunchRecipe], dict[str, Any]]) -> Plan:
         """The plan, its launches as `launch` describes them."""
         steps: list[Step] = [
-            step if isinstance(step, int) else {"launches": [launch(r) for r in step.recipes], "scratch": step.scratch}
+            step
+            if isinstance(step, int)
+            else {"launches": [launch(r) for r in step.recipes], "scratch": step.scratch, "batch": step.batch}
             for step in self.steps
         ]
         return {"temporaries": self.temporaries, "steps": steps}
@@ -294,15 +299,16 @@ def _design(trace: Trace) -> _Design:
     """How a trace runs."""
     trace = expand(trace)
     flow = analyse(trace)
-    placed = rematerialise(trace, flow, Fuser(trace, flow).run())
+    placed = rematerialise(trace, flow, merge_groups(trace, flow, Fuser(trace, flow).run()))
     loaded = loaded_versions(flow, placed)
+    joined = strips(trace, placed)
     steps: list[int | _Strip] = []
-    for step in strips(trace, placed):
+    for step, batch in zip(joined, batch_sizes(trace, joined), strict=True):
         if isinstance(step, HostStep):
             steps.append(step.node.recorded)
             continue
         strip = [assemble(trace, flow, group, loaded, len(step.groups) > 1) for group in step.groups]
-        steps.append(_Strip(strip, _scratch(strip, step.scratch)))
+        steps.append(_Strip(strip, _scratch(strip, step.scratch), batch))
     return _Design([list(t) for t in trace.temporaries], steps)
 
 

@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "fallback.h"
 #include "hash.h"
 #include "record_boxed.h"
@@ -26,13 +28,34 @@ bool ours(const Tensor& t) {
          !t.is_neg() && compiled_dtype(t.scalar_type());
 }
 
+// Whether every element has its own place. ATen's own test knows dense tensors only.
+bool separate(const Tensor& t) {
+  if (t.is_contiguous()) return true;
+  c10::SmallVector<std::pair<int64_t, int64_t>, kMaxRank> dims;  // (stride, size)
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (t.size(d) > 1) dims.emplace_back(t.stride(d), t.size(d));
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t extent = 0;  // of the dims so far
+  for (const auto& [stride, size] : dims) {
+    if (stride <= extent) return false;
+    extent += (size - 1) * stride;
+  }
+  return true;
+}
+
 class FusedOptimizer final : public c10::OperatorKernel {
  public:
   explicit FusedOptimizer(const c10::OperatorHandle& op) : n_args_(op.schema().arguments().size()) {
     row_.name = op.schema().name().substr(6);  // without "aten::"
     row_.kind = OpKind::kMap;
     row_.id = hash_text("update " + row_.name);
-    for (const auto& arg : op.schema().arguments()) args_.push_back({arg.name()});
+    for (const auto& arg : op.schema().arguments()) {
+      const std::string& n = arg.name();
+      const bool state = n != "state_steps" && n != "lr" && n != "grad_scale" && n != "found_inf";
+      args_.push_back({n, state, n == "grads", n == "momentum_buffer_list", n == "weight_decay"});
+      if (n == "momentum") momentum_ = args_.size() - 1;
+    }
   }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
@@ -48,7 +71,7 @@ class FusedOptimizer final : public c10::OperatorKernel {
  private:
   struct Arg {
     std::string name;
-    bool state() const { return name != "state_steps" && name != "lr" && name != "grad_scale" && name != "found_inf"; }
+    bool state, is_grad, is_buffer, is_decay;  // state: a tensor of the parameter's sizes
   };
 
   // The tensor of parameter `i`, or of all; undefined where there is none.
@@ -60,22 +83,14 @@ class FusedOptimizer final : public c10::OperatorKernel {
     return list.empty() ? none : list[i].toTensor();
   }
 
-  double number(const IValue* values, const char* name) const {
-    for (size_t a = 0; a < n_args_; ++a) {
-      if (args_[a].name == name) return values[a].toDouble();
-    }
-    return 1.0;
-  }
-
   // SGD without momentum has no use for its buffers.
   bool present(const IValue* values, size_t a, size_t i) const {
-    return tensor(values[a], i).defined() &&
-           (args_[a].name != "momentum_buffer_list" || number(values, "momentum") != 0.0);
+    return tensor(values[a], i).defined() && !(args_[a].is_buffer && values[momentum_].toDouble() == 0.0);
   }
 
   bool written(const IValue* values, size_t a) const {
-    if (!args_[a].state()) return false;
-    return args_[a].name != "grads" || !values[n_args_ - 2].isNone();  // a gradient is only changed by grad_scale
+    if (!args_[a].state) return false;
+    return !args_[a].is_grad || !values[n_args_ - 2].isNone();  // a gradient is only changed by grad_scale
   }
 
   bool recordable(const IValue* values) const {
@@ -92,8 +107,8 @@ class FusedOptimizer final : public c10::OperatorKernel {
       for (size_t a = 0; a < n_args_; ++a) {
         const Tensor& t = tensor(values[a], i);
         if (!t.defined()) continue;
-        if (!args_[a].state() && t.numel() == 1 && (t.device().is_cpu() || t.device() == param.device())) continue;
-        if (!ours(t) || t.device() != param.device() || !args_[a].state() || t.sizes() != param.sizes()) return false;
+        if (!args_[a].state && t.numel() == 1 && (t.device().is_cpu() || t.device() == param.device())) continue;
+        if (!ours(t) || t.device() != param.device() || !args_[a].state || t.sizes() != param.sizes()) return false;
         if (written(values, a) && !writable(values, a, i)) return false;
       }
     }
@@ -103,7 +118,7 @@ class FusedOptimizer final : public c10::OperatorKernel {
   // Whether a tensor can be changed point by point while the others are read.
   bool writable(const IValue* values, size_t a, size_t i) const {
     const Tensor& out = tensor(values[a], i);
-    if (at::has_internal_overlap(out) != at::MemOverlap::No) return false;
+    if (!separate(out)) return false;
     for (size_t b = 0; b < n_args_; ++b) {
       const Tensor& t = tensor(values[b], i);
       if (b == a || !t.defined() || !t.is_alias_of(out)) continue;
@@ -121,7 +136,7 @@ class FusedOptimizer final : public c10::OperatorKernel {
       if (v.isBool()) {
         r.attr(int64_t{v.toBool()});
       } else if (v.isDouble()) {
-        if (args_[a].name == "weight_decay") r.attr(int64_t{v.toDouble() != 0.0});
+        if (args_[a].is_decay) r.attr(int64_t{v.toDouble() != 0.0});
         r.scalar(v.toDouble());
       } else if (!present(values, a, i)) {
         r.absent();
@@ -141,6 +156,7 @@ class FusedOptimizer final : public c10::OperatorKernel {
   OpRow row_;
   const size_t n_args_;
   std::vector<Arg> args_;
+  size_t momentum_ = 0;
 };
 
 }  // namespace

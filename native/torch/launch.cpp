@@ -107,11 +107,15 @@ void BoundLaunch::shape_reduction() {
   args.n_chunks = std::max<int64_t>(args.n_chunks, 1);
 }
 
+bool BoundLaunch::in_chunks() const {
+  return launch->n_reduced != 0 && items < 2 * at::get_num_threads() && args.n_chunks > 1 &&
+         items * work >= 4 * params().parallel_grain && !in_forked_child();
+}
+
 void BoundLaunch::run(int device) {
   if (items == 0) return;
   const auto all = [this](int64_t b, int64_t e) { launch->fn(&args, b, e); };
-  const bool few_items = launch->n_reduced != 0 && items < 2 * at::get_num_threads();
-  if (!few_items || args.n_chunks == 1 || items * work < 4 * params().parallel_grain || in_forked_child()) {
+  if (!in_chunks()) {
     args.phase = 0;
     return split_items(items, work, all);
   }

@@ -55,6 +55,8 @@ struct BoundLaunch {
 
   // Not to be moved afterwards: the arguments point into it.
   void bind(const Launch& launch, const Frame& frame);
+  // A reduction of few items whose chunks are worth a thread each: phases 1 and 2 of a kernel, not phase 0.
+  bool in_chunks() const;
   // Runs all items, on one thread or more.
   void run(int device);
 

@@ -1,9 +1,9 @@
 #include "map_kernels.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 
 #include "number.h"
+#include "operands.h"
 #include "record_boxed.h"
 #include "recorder.h"
 
@@ -13,33 +13,6 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 using c10::ScalarType;
-
-bool is_neuron(const Tensor& t) { return t.key_set().has(c10::DispatchKey::PrivateUse1); }
-
-bool computes(const OpRow& row, ScalarType dtype) {
-  return row.supported >> static_cast<int>(dtype) & 1 && !(row.is(kIntToFloat) && c10::isIntegralType(dtype, true));
-}
-
-// A plain device tensor that the fast path takes: strided memory of a compiled dtype (bool has rules of its own).
-bool plain(const OpRow& row, const Tensor& t) {
-  return is_neuron(t) && t.scalar_type() != ScalarType::Bool && computes(row, t.scalar_type()) && t.dim() <= kMaxRank &&
-         t.has_storage() && !row.is(kBoolOperands);
-}
-
-// Dense, with no dim whose stride says nothing (size 1): torch reads such strides when it lays out a result, and its
-// own rule (infer) has to be asked.
-bool dense(const Tensor& t) {
-  if (!t.is_contiguous() && !t.unsafeGetTensorImpl()->is_non_overlapping_and_dense_default()) return false;
-  const auto sizes = t.sizes(), strides = t.strides();
-  int64_t expected = 1;
-  bool exact = true, free = false;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    exact &= strides[d] == expected;
-    free |= sizes[d] <= 1;
-    expected *= std::max<int64_t>(sizes[d], 1);
-  }
-  return exact || !free;
-}
 
 // Operands whose result is laid out like `a`: the same geometry, or `b` contiguous and broadcast along leading dims of
 // `a`.
@@ -59,7 +32,7 @@ bool joins(const OpRow& row, const Tensor& a, const Tensor& b) {
 
 // A number operand: a wrapped Python number, or a 0-dim CPU tensor beside a tensor with dims (neither promotes within
 // its category). Not bools, which some ops refuse.
-bool number_for(const Tensor& t, const Tensor& n) {
+bool number_operand(const Tensor& t, const Tensor& n) {
   if (n.dim() != 0 || !n.device().is_cpu() || n.layout() != c10::kStrided) return false;
   if (!n.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) return false;
   const ScalarType kind = n.scalar_type();
@@ -74,26 +47,6 @@ Scalar value_of(const Tensor& n) {
     if (n.scalar_type() == ScalarType::Long) return *n.const_data_ptr<int64_t>();
   }
   return n.item();
-}
-
-bool number_for(const Tensor& t, const Scalar& s) {
-  if (s.isComplex() || s.isBoolean()) return false;
-  return c10::isFloatingType(t.scalar_type()) || s.isIntegral(false);
-}
-
-Tensor like(const Tensor& a, ScalarType dtype) {
-  const int device = a.device().index();
-  return a.is_contiguous() ? new_contiguous_tensor(a.sizes(), dtype, device)
-                           : new_tensor(a.sizes(), a.strides(), dtype, device);
-}
-
-bool one(const Scalar& s) { return s.isIntegral(true) ? s.toLong() == 1 : s.isFloatingPoint() && s.toDouble() == 1.0; }
-
-// In-place: `b` may share memory with `a` only as exactly the same view.
-bool safe_in_place(const Tensor& a, const Tensor& b) {
-  if (!dense(a)) return false;
-  if (a.storage().unsafeGetStorageImpl() != b.storage().unsafeGetStorageImpl()) return true;
-  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
 class Kernel {
@@ -187,7 +140,7 @@ struct BinaryBase : Kernel {
         alpha_arg(r, alpha);
       });
     } else {
-      if (!number_for(a, b) || !dense(a)) return false;
+      if (!number_operand(a, b) || !dense(a)) return false;
       out = like(a, result_dtype(dtype));
       record(out, true, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
@@ -209,7 +162,7 @@ struct BinaryBase : Kernel {
         alpha_arg(r, alpha);
       });
     } else {
-      if (!number_for(a, b) || !dense(a)) return false;
+      if (!number_operand(a, b) || !dense(a)) return false;
       record(a, false, dtype, [&](Recording& r) {
         r.input(a.unsafeGetTensorImpl());
         r.scalar(value_of(b));

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "foreach_ops.h"
 #include "hash.h"
 #include "map_kernels.h"
 #include "meta_functions.h"
@@ -30,6 +31,11 @@ constexpr const char* kKindNames[] = {"map", "reduction", "row_program", "host",
 std::vector<OpTableEntry>& entries() {
   static std::vector<OpTableEntry> v;
   return v;
+}
+
+std::map<std::string, const OpRow*>& rows() {
+  static std::map<std::string, const OpRow*> m;
+  return m;
 }
 
 bool same_inputs(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
@@ -78,6 +84,7 @@ class Registrar {
     row->flags = line.flags;
     row->hooks = row_hooks(line.name);
     row->id = hash_text(std::string(kind_name(line.kind)) + " " + line.name);
+    rows().emplace(row->name, row);  // of several with one name the first
     std::istringstream overloads(line.overloads);
     std::string overload;
     while (overloads >> overload) add_overload(*row, overload == "-" ? "" : overload);
@@ -131,6 +138,11 @@ class Registrar {
 
 }  // namespace
 
+const OpRow* op_row(const std::string& name) {
+  const auto it = rows().find(name);
+  return it == rows().end() ? nullptr : it->second;
+}
+
 const char* kind_name(OpKind kind) { return kKindNames[static_cast<int>(kind)]; }
 
 const std::vector<OpTableEntry>& op_table_entries() { return entries(); }
@@ -139,6 +151,7 @@ void register_op_table() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   Registrar registrar(library);
   for (const TableLine& line : kLines) registrar.add(line);
+  register_foreach(library);
 }
 
 }  // namespace neuron

@@ -70,6 +70,9 @@ struct OpVariant {
 // Whether the compiler can compute the row in this dtype; if not, the op runs on the host.
 bool compiler_supports(const OpRow& row, c10::ScalarType compute);
 
+// The row that the common overloads of aten::`name` record, or null. Once the table is registered.
+const OpRow* op_row(const std::string& name);
+
 // Registers kernels for every row on PrivateUse1. Called when the extension is loaded.
 void register_op_table();
 

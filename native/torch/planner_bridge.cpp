@@ -144,6 +144,7 @@ std::shared_ptr<Plan> parse_plan(const py::object& object) {
     if (py::isinstance<py::int_>(item)) {
       step.host_node = item.cast<int32_t>();
     } else {
+      step.batch = item["batch"].cast<uint32_t>();
       for (const auto& launch : item["launches"])
         step.strip.launches.push_back(parse_launch(py::reinterpret_borrow<py::dict>(launch)));
       for (const auto& [launch, access, number] :

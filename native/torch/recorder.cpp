@@ -14,6 +14,7 @@
 
 #include "fork.h"
 #include "host_call.h"
+#include "launch_group.h"
 #include "origin.h"
 
 namespace neuron {
@@ -305,11 +306,12 @@ std::shared_ptr<Plan> Recorder::fused_plan() {
 
 void Recorder::run_planned(const Plan& plan, size_t first_node) {
   Frame frame(running_, first_node, plan.temporaries);
-  for (const Step& step : plan.steps) {
+  for (size_t i = 0; i < plan.steps.size(); i += plan.steps[i].batch) {
+    const Step& step = plan.steps[i];
     if (step.host_node >= 0) {
       run_host(first_node + static_cast<size_t>(step.host_node));
     } else {
-      run_step(step, frame, first_node);
+      run_steps(&step, frame, first_node);
     }
   }
 }
@@ -334,17 +336,20 @@ void Recorder::run_node(size_t i) {
   run_planned(*entry->plan, i);
 }
 
-void Recorder::run_step(const Step& step, Frame& frame, size_t first_node) {
-  for (const Launch& launch : step.strip.launches) {
-    ++stats().launches;
-    if (launch.n_ops > 1) stats().fused_ops += launch.n_ops;
+void Recorder::run_steps(const Step* steps, Frame& frame, size_t first_node) {
+  const size_t n = steps->batch;
+  stats().launches += n > 1 ? 1 : static_cast<int64_t>(steps->strip.launches.size());  // a batch wakes the threads once
+  for (size_t i = 0; i < n; ++i) {
+    for (const Launch& launch : steps[i].strip.launches) {
+      if (launch.n_ops > 1) stats().fused_ops += launch.n_ops;
+    }
   }
-  const BoundLaunch* failed = run_strip(step.strip, frame);
+  const BoundLaunch* failed = n > 1 ? run_launch_group(steps, n, frame) : run_strip(steps->strip, frame);
   if (failed) [[unlikely]] {
+    if (error_.empty()) error_is_index_ = false;
     const Node& node = running_.nodes[first_node + failed->launch->nodes[failed->error - 1]];
     note_error(&node, node.row->name == "bernoulli" ? "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
                                                     : "ZeroDivisionError: integer division or modulo by zero");
-    error_is_index_ = false;
   }
 }
 

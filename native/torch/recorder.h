@@ -59,7 +59,7 @@ class Recorder {
   void run_unfused(size_t begin, size_t end);
   void run_node(size_t i);
   void run_host(size_t i);
-  void run_step(const Step& step, Frame& frame, size_t first_node);
+  void run_steps(const Step* steps, Frame& frame, size_t first_node);  // the batch that begins here
   void note_error(const Node* node, const std::string& what);
 
   const int device_;
