@@ -42,7 +42,6 @@ class LaunchRecipe:
             "nodes": self.nodes,
             "ops": len(set(self.nodes)),
             "cost": kernel_cost(self.kernel),
-            "batch": self.batch,
         }
 
 

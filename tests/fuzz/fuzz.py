@@ -11,7 +11,6 @@ from program import Program
 from runs import Fault, check
 from shrink import shrink
 
-
 #: Errors that were reported: the same one again is not shrunk again.
 known: set[str] = set()
 
