@@ -81,7 +81,8 @@ CASES: list[Case] = [
     Case("mish", F.mish, ("x",)),
     Case("hardswish", F.hardswish, ("x",)),
     Case("hardsigmoid", F.hardsigmoid, ("x",)),
-    Case("gelu", lambda x: F.gelu(x), ("x",), attrs=("none",)),
+    # In float64: with AVX-512, CPU's float32 kernel is 1e-4 off at -3, and NaN at infinity.
+    Case("gelu", lambda x: F.gelu(x.double()).to(x.dtype), ("x",), attrs=("none",)),
     Case("gelu", lambda x: F.gelu(x, approximate="tanh"), ("x",), attrs=("tanh",)),
     Case("gelu_backward", lambda g, x: aten.gelu_backward(g, x), ("x", "x"), attrs=("none",), special=False),
     Case(

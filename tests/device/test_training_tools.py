@@ -84,15 +84,17 @@ def train(device, make_optimizer, make_schedule=None):
     return results + state(model)
 
 
-def compare(program, rounds=2):
+def compare(program, rounds=2, rtol=2e-4, atol=2e-5):
     expected = program("cpu")
     for _ in range(rounds):
-        torch.testing.assert_close(program("neuron"), expected, rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(program("neuron"), expected, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizer(name):
-    compare(lambda device: train(device, OPTIMIZERS[name]))
+    # Its line search magnifies: inputs one unit in the last place away give parameters 3e-4 away, CPU against CPU.
+    loose = {"rtol": 2e-3, "atol": 1e-3} if name == "lbfgs" else {}
+    compare(lambda device: train(device, OPTIMIZERS[name]), **loose)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
