@@ -1,8 +1,8 @@
 """Expansion: the row programs of a trace written out as maps and reductions.
 
-A row program (softmax, a normalisation, ...) is recorded as one op. Before anything is planned, its node is replaced by
-the pointwise ops and reductions that `row_programs` defines it by, so that fusion, layout and code generation know those
-two kinds only, and a program's neighbours fuse into it. Values between the parts are temporaries of the plan.
+A row program (softmax, a normalisation, ...) is recorded as one op. Before anything is planned, its node is replaced
+by the pointwise ops and reductions that `row_programs` defines it by, so that fusion, layout and code generation know
+those two kinds only, and a program's neighbours fuse into it. Values between the parts are temporaries of the plan.
 
 The parts depend on the node alone, so an op is computed by the same parts fused and unfused.
 """

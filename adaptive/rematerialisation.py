@@ -1,4 +1,4 @@
-"""Rematerialisation: values that one kernel stores only for another to load are computed there instead, if that is cheap.
+"""Rematerialisation: values that one kernel stores only for another to load are computed there instead, if cheap.
 
 Fusion places an op in the earliest kernel that shares data with it, so the first half of an expression often ends up in
 one kernel and the second in the next, with a store and a load between. Here a kernel that loads such a value takes over
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from adaptive_eager import params
 from adaptive_eager.cost import op_cost
 from adaptive_eager.dataflow import Dataflow, Version
 from adaptive_eager.fusion import MAX_ACCESSES, MAX_SCALARS, Group, Step, walks_with
@@ -32,6 +33,7 @@ class Rematerialiser:
         self.trace = trace
         self.flow = flow
         self.steps = steps
+        self._max_ops = params.get("max_kernel_ops")
         self._home: dict[int, int] = {}  # node -> step
         self._at_points: set[int] = set()  # maps computed at every point
         self._writes: dict[int, list[int]] = {}  # slot -> nodes that write it
@@ -70,13 +72,15 @@ class Rematerialiser:
         if not self._grow(source, group, at, loads, tree):
             return
         space = self.trace.geometries[group.geometry].shape
-        # Loads at every point that come in, less the one that goes; if nobody else needs the value, its store goes, too.
+        # Loads at every point that come in, less the one that goes; if nobody else needs the value, its store goes.
         more = sum(self.trace.geometries[geometry].shape == space for geometry, _ in tree.leaves - loads) - 1
         only_here = not self._seen(source) and all(group.computes(r) for r in source.readers if self.flow.needed[r])
         if more > only_here or not (only_here or sum(op_cost(n.op) for n in tree.nodes.values()) <= MAX_COST):
             return
         scalars = group.scalars + sum(len(node.scalars) for node in tree.nodes.values())
         if len(group.possible | tree.leaves) > MAX_ACCESSES or scalars > MAX_SCALARS:
+            return
+        if len(group.nodes()) + len(tree.nodes) > self._max_ops:
             return
         group.possible |= tree.leaves
         group.scalars = scalars
@@ -93,10 +97,10 @@ class Rematerialiser:
             source = self.flow.sources[node.index, k]
             if source is not None and (group.computes(source.node) or source.node in tree.nodes):
                 continue
-            if self._changed(operand.geometry, node, at):
-                return False
             leaf = operand.geometry, source.node if source is not None else -1
             if leaf in loads or source is None or self._seen(source) or source.node not in self._at_points:
+                if self._changed(operand.geometry, node, at):
+                    return False
                 tree.leaves.add(leaf)
             elif not self._grow(source, group, at, loads, tree):
                 return False
@@ -107,9 +111,9 @@ class Rematerialiser:
         return version.visible(self.trace) or version.read_through_memory
 
     def _changed(self, geometry: int, since: Node, at: int) -> bool:
-        """Whether memory is written after node `since` read it, up to step `at`."""
+        """Whether memory is written once node `since` has read it, by itself or up to step `at`."""
         writes = self._writes.get(self.trace.geometries[geometry].slot, [])
-        return any(node > since.index and self._home[node] <= at for node in writes)
+        return any(node >= since.index and self._home[node] <= at for node in writes)
 
     def _loads(self, group: Group) -> set[tuple[int, int]]:
         """(geometry, version node or -1) of what the points of a kernel load."""

@@ -28,7 +28,7 @@ def row_program(name: str) -> Callable[[RowProgram], RowProgram]:
     return register
 
 
-# -- softmax -------------------------------------------------------------------------------------------------------------
+# -- softmax -----------------------------------------------------------------------------------------------------------
 
 
 def _one_dim(p: Parts) -> int:
@@ -76,7 +76,7 @@ def _log_softmax_backward(p: Parts) -> None:
     p.map("sub", grad, p.map("mul", p.map("exp", y), total), into=result)
 
 
-# -- normalisations ------------------------------------------------------------------------------------------------------
+# -- normalisations ----------------------------------------------------------------------------------------------------
 #
 # Inputs are x, weight and bias, over the dims of attribute 0 (native/torch/normalization.cpp).
 

@@ -1,9 +1,9 @@
 """Strips: runs of kernels that share their rows, and so can run a few rows at a time.
 
 What one kernel of a strip writes, the next still finds in cache: softmax reads its input from memory once, not three
-times (native/torch/strip.cpp). Rows are the kept points of a reduction. A kernel joins if it walks the rows outermost in
-the same order, and if all memory that it shares with the others, where one of them writes it, is the same row's. Rows may
-then run in any order and on any thread: the bits are those of the kernels run one after the other.
+times (native/torch/strip.cpp). Rows are the kept points of a reduction. A kernel joins if it walks the rows outermost
+in the same order, and if all memory that it shares with the others, where one of them writes it, is the same row's.
+Rows may then run in any order and on any thread: the bits are those of the kernels run one after the other.
 """
 
 from __future__ import annotations

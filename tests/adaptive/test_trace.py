@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from row_calls import softmax
 from traces import TraceBuilder
 
-from adaptive_eager.trace import CHAINED, RANK, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Geometry, Operand, read_trace
+from adaptive_eager.trace import CHAINED, RANK, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Geometry, Operand, Scalar, read_trace
 
 
 def geometry_of(tensor_of) -> Geometry:
@@ -34,9 +35,10 @@ def test_reads_every_field():
     trace = read_trace(raw)
     clamp, mm = trace.nodes
     assert (clamp.index, clamp.op, clamp.kind, clamp.random) == (0, "clamp", "map", False)
-    assert clamp.args == ("x", "f", "-") and clamp.scalars == (0,) and clamp.attrs == (3, "floor")
+    assert clamp.args == ("x", "f", "-") and clamp.scalars == (Scalar(0),) and clamp.attrs == (3, "floor")
     assert clamp.inputs == (Operand(0, 0),) and clamp.outputs == (Operand(1, 1),)
     assert (clamp.compute, clamp.result) == ("f32", "f16")
+    assert (clamp.recorded, mm.recorded) == (0, 1)
     assert mm.index == 1 and mm.random and mm.inputs == (Operand(2, 1), Operand(3, 0))
     assert clamp.is_compiled and not mm.is_compiled
     assert trace.geometries[1] == Geometry(1, 0, "f16", False, b"\x41\x80")
@@ -51,7 +53,10 @@ def test_kinds_that_are_compiled():
     t.reduce("sum", x)
     t.host("sort", x)
     t.host("normal_", out=x, random=True)
-    assert [n.is_compiled for n in t.build().nodes] == [True, True, False, False]
+    softmax(t, x, 1)
+    nodes = t.build().nodes
+    assert [n.is_compiled for n in nodes] == [True, True, False, False, False]
+    assert nodes[-1].kind == "row_program"  # its parts are compiled
 
 
 def test_layout_of_contiguous_tensors_is_one():
