@@ -108,10 +108,14 @@ class Parts:
         if into is None:
             into = self._expander.reduced(x, dims, self.compute)
         else:
-            self._expander.declare_reduced(x, dims, into)
+            self.declare(x, dims, into)
         scalars = [Scalar(x.operand, dims)] if op == "mean" else []
         self._add("reduction", op, ["x"], [x], into, scalars, (dims, 1), self.dtype(into))
         return into
+
+    def declare(self, x: Operand, dims: int, result: Operand) -> None:
+        """Says that a result has the shape of `x` reduced over some dims, before anything is."""
+        self._expander.declare_reduced(x, dims, result)
 
     def deliver(self, value: Operand, into: Operand) -> None:
         """Copies a value to an output."""

@@ -153,10 +153,10 @@ Table make_table() {
     table[name].check = &check_random;
   for (const char* name : {"bernoulli", "bernoulli_"}) table[name].run = &run_bernoulli;
   table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
-  table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm};
+  table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm, 1};
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};
   table["native_layer_norm_backward"] = {nullptr, &correct_layer_norm_backward, &arrange_layer_norm_backward};
-  table["native_group_norm_backward"] = {nullptr, nullptr, &arrange_group_norm_backward};
+  table["native_group_norm_backward"] = {nullptr, nullptr, &arrange_group_norm_backward, 1};
   table["native_batch_norm_backward"].arrange = &arrange_batch_norm_backward;
   return table;
 }
