@@ -1,8 +1,8 @@
 """Expansion: the row programs of a trace written out as maps and reductions.
 
-A row program (softmax, a normalisation) is recorded as one op. Before anything is planned, its node is replaced by the
-pointwise ops and reductions that `row_programs` defines it by, so that fusion, layout and code generation know those two
-kinds only, and a program's neighbours fuse into it. Values between the parts are temporaries of the plan.
+A row program (softmax, a normalisation, ...) is recorded as one op. Before anything is planned, its node is replaced
+by the pointwise ops and reductions that `row_programs` defines it by, so that fusion, layout and code generation know
+those two kinds only, and a program's neighbours fuse into it. Values between the parts are temporaries of the plan.
 
 The parts depend on the node alone, so an op is computed by the same parts fused and unfused.
 """
@@ -121,10 +121,14 @@ class Parts:
         if into is None:
             into = self._expander.reduced(x, dims, self.compute)
         else:
-            self._expander.declare_reduced(x, dims, into)
+            self.declare(x, dims, into)
         scalars = [Scalar(x.operand, dims)] if op == "mean" else []
         self._add("reduction", op, ["x"], [x], into, scalars, (dims, 1), self.compute)
         return into
+
+    def declare(self, x: Operand, dims: int, result: Operand) -> None:
+        """Says that a result has the shape of `x` reduced over some dims, before anything is."""
+        self._expander.declare_reduced(x, dims, result)
 
     def deliver(self, value: Operand, into: Operand) -> None:
         """Copies a value to an output."""

@@ -113,7 +113,7 @@ class Rematerialiser:
         return version.visible(self.trace) or version.read_through_memory
 
     def _changed(self, geometry: int, since: Node, at: int) -> bool:
-        """Whether memory is written by node `since` itself or after it, up to step `at`."""
+        """Whether memory is written once node `since` has read it, by itself or up to step `at`."""
         writes = self._writes.get(self.trace.geometries[geometry].slot, [])
         return any(node >= since.index and self._home[node] <= at for node in writes)
 

@@ -99,6 +99,8 @@ def _normalize(p: Parts) -> tuple[Operand, Operand]:
     y, mean_out, rstd_out = p.results(3)
     assert y is not None
     x, dims = p.input(0), p.attr(0)
+    if mean_out is not None:
+        p.declare(x, dims, mean_out)
     mean = p.reduce("mean", x, dims, into=p.exact(mean_out))
     distance = p.map("sub", x, mean)
     variance = p.reduce("mean", p.map("mul", distance, distance), dims)

@@ -2,8 +2,8 @@
 
 What one kernel of a strip writes, the next still finds in cache: softmax reads its input from memory once, not three
 times (native/torch/strip.cpp). Rows are the kept points of a reduction. A kernel joins if it walks the rows outermost
-in the same order, and if all memory that it shares with others, where one of them writes it, is the same row's. Rows
-may then run in any order and on any thread: the bits are those of the kernels run one after the other.
+in the same order, and if all memory that it shares with the others, where one of them writes it, is the same row's.
+Rows may then run in any order and on any thread: the bits are those of the kernels run one after the other.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ MAX_KERNELS = 16
 
 @dataclass(frozen=True)
 class Rows:
-    """A space of points cut into rows: its shape's number and rank, the kept dims in walking order, the other dims."""
+    """A space of points cut into rows: its shape's number and rank, and the kept dims in walking order."""
 
     shape: int
     rank: int
     kept: tuple[int, ...]
-    reduced: tuple[int, ...]
 
     @staticmethod
     def of(group: Group, trace: Trace) -> Rows | None:
@@ -34,7 +33,7 @@ class Rows:
         if order is None or not order.inner or not order.kept:
             return None
         space = trace.geometries[group.geometry]
-        return Rows(space.shape, space.rank, order.kept, tuple(d for loop in order.reduced for d in loop.dims))
+        return Rows(space.shape, space.rank, order.kept)
 
 
 @dataclass
@@ -88,10 +87,11 @@ class StripBuilder:
         rows = next((r for r in (Rows.of(group, self.trace) for group in run) if r is not None), None)
         if rows is None:
             return Strip(run[:1])
+        one_each = {group.kept_shape for group in run if Rows.of(group, self.trace) == rows}
         strip: list[Group] = []
         touched: list[_Access] = []
         for group in run:
-            accesses = self._accesses(group, rows)
+            accesses = self._accesses(group, rows, one_each)
             if accesses is None or (strip and not self._joins(accesses, touched)):
                 break
             strip.append(group)
@@ -138,14 +138,13 @@ class StripBuilder:
 
     # -- what a kernel touches -----------------------------------------------------------------------------------------
 
-    def _accesses(self, group: Group, rows: Rows) -> list[_Access] | None:
-        """What a kernel touches, if it walks the rows outermost."""
+    def _accesses(self, group: Group, rows: Rows, one_each: set[int]) -> list[_Access] | None:
+        """What a kernel touches, if it walks the rows outermost. `one_each`: shapes known to have a point a row."""
         space = self.trace.geometries[group.geometry]
         if group.order is not None:
-            own = Rows.of(group, self.trace)
-            if own is None or own.shape != rows.shape or own.kept != rows.kept:
+            if Rows.of(group, self.trace) != rows:
                 return None
-        elif space.rank != rows.rank or not self._walks(space, rows):
+        elif space.rank != rows.rank or not self._walks(space, rows, one_each):
             return None
         accesses = []
         for node in group.nodes():
@@ -157,12 +156,11 @@ class StripBuilder:
                 accesses.append(self._access(operand.geometry, dims, rows, writes=True))
         return accesses
 
-    def _walks(self, space: Geometry, rows: Rows) -> bool:
+    def _walks(self, space: Geometry, rows: Rows, one_each: set[int]) -> bool:
         """Whether a map over `space` walks the rows outermost: all points of each, or one."""
-        walk = tuple(walk_order(space))
-        if walk == rows.kept:
-            return True
-        return space.shape == rows.shape and walk[: len(rows.kept)] == rows.kept
+        if space.shape != rows.shape and space.shape not in one_each:
+            return False
+        return tuple(walk_order(space))[: len(rows.kept)] == rows.kept
 
     def _dims(self, group: Group, final: bool) -> Node | None:
         """The reduction by which a result's dims follow from the points', or None where shapes broadcast."""

@@ -248,6 +248,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     const ScalarType compute = row.kind == OpKind::kMap ? inference->compute : args[0].toTensor().scalar_type();
     bool compiled = compiled_dtype(compute);
     for (const ResultMeta& m : inference->results) compiled &= !m.defined || compiled_dtype(m.dtype);
+    if (row.hooks.more_dims != 0) compiled &= args[0].toTensor().dim() + row.hooks.more_dims <= kMaxRank;
     if (!compiled) return run_fallback(variant.handle, stack);
     if (row.kind == OpKind::kRowProgram) {  // its other arguments have dtypes of their own
       const FirstUse use(variant, args, inference);

@@ -143,12 +143,12 @@ Table make_table() {
   table["cat"].check = &check_cat;
   table["cat"].compose = &compose_cat;
   table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
-  table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm};
+  table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm, 1};
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};
   for (const char* name : {"nll_loss_backward", "nll_loss2d_backward"})
     table[name].arrange = &arrange_nll_loss_backward;
   table["native_layer_norm_backward"] = {nullptr, &correct_layer_norm_backward, &arrange_layer_norm_backward};
-  table["native_group_norm_backward"] = {nullptr, nullptr, &arrange_group_norm_backward};
+  table["native_group_norm_backward"] = {nullptr, nullptr, &arrange_group_norm_backward, 1};
   table["native_batch_norm_backward"].arrange = &arrange_batch_norm_backward;
   return table;
 }

@@ -13,7 +13,8 @@ struct OpVariant;
 struct Inference;
 struct RowCall;
 
-// All may be null. Arguments are those of the functional overload, or of the op itself if it is in-place only.
+// All functions may be null. Arguments are those of the functional overload, or of the op itself if it is in-place
+// only.
 struct RowHooks {
   // Checks at the call what torch checks in its kernel; throws torch's own error. `written`: what an in-place or out=
   // op writes, else undefined.
@@ -22,6 +23,8 @@ struct RowHooks {
   void (*correct)(Inference& inference, const torch::jit::Stack& args) = nullptr;
   // Of a row program: what its node holds, if not the arguments as they stand.
   RowCall (*arrange)(const torch::jit::Stack& args, const std::vector<at::Tensor>& results) = nullptr;
+  // Dims that `arrange` adds.
+  int more_dims = 0;
   // Records a host op as other ops that make the result; an undefined tensor, and nothing recorded, where it cannot.
   at::Tensor (*compose)(const Inference& inference, const torch::jit::Stack& args, int device) = nullptr;
 };

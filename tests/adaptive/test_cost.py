@@ -19,7 +19,7 @@ def cost_of(build):
     trace = t.build(live=[build(t, t.input("f32", ("B", "N")))])
     flow = analyse(trace)
     (group,) = Fuser(trace, flow).run()
-    return kernel_cost(assemble(trace, flow, group).kernel)
+    return kernel_cost(assemble(trace, flow, group, set()).kernel)
 
 
 def test_an_addition_is_four():

@@ -7,19 +7,22 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from traces import TraceBuilder, windows
+from random_windows import windows
+from traces import TraceBuilder
 
 from adaptive_eager import params
 from adaptive_eager.assemble import assemble
 from adaptive_eager.dataflow import analyse
+from adaptive_eager.expansion import expand
 from adaptive_eager.fusion import Fuser, HostStep
+from adaptive_eager.rematerialisation import loaded_versions
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def steps_of(trace, fuse=True):
+def steps_of(trace):
     """Steps as node numbers: a list for a kernel, a number for a host op."""
-    steps = Fuser(trace, analyse(trace), fuse).run()
+    steps = Fuser(trace, analyse(trace)).run()
     return [s.node.index if isinstance(s, HostStep) else [n.index for n in s.nodes()] for s in steps]
 
 
@@ -32,12 +35,13 @@ class TestMaps:
         y = t.map("tanh", y)
         assert steps_of(t.build(live=[y])) == [[0, 1, 2]]
 
-    def test_without_fusing_each_is_its_own(self):
+    def test_kernels_of_one_op(self):
         t = TraceBuilder()
         x = t.input("f32", ("B", "N"))
         y = t.map("tanh", t.map("mul", x, x))
         y = t.reduce("sum", y)
-        assert steps_of(t.build(live=[y]), fuse=False) == [[0], [1], [2]]
+        with params.override(max_kernel_ops=1):
+            assert steps_of(t.build(live=[y])) == [[0], [1], [2]]
 
     def test_dead_ops_are_not_run(self):
         t = TraceBuilder()
@@ -321,14 +325,16 @@ class TestLimits:
     @given(windows())
     def test_limits_hold(self, window):
         t, live = window
-        trace = t.build(live)
+        trace = expand(t.build(live))
         flow = analyse(trace)
         with params.override(max_kernel_ops=3, max_kernel_accesses=5):
-            for step in Fuser(trace, flow).run():
+            steps = Fuser(trace, flow).run()
+            loaded = loaded_versions(flow, steps)
+            for step in steps:
                 if isinstance(step, HostStep):
                     continue
                 assert len(step.nodes()) <= 3
-                assert len(step.nodes()) == 1 or len(assemble(trace, flow, step).accesses) <= 5
+                assert len(step.nodes()) == 1 or len(assemble(trace, flow, step, loaded).accesses) <= 5
 
     def test_values_that_stay_in_registers_are_no_accesses(self):
         """A chain reads one tensor and stores one, however long it is."""
@@ -336,8 +342,8 @@ class TestLimits:
 
     @pytest.mark.parametrize("accesses", [24, 64])
     def test_groups_fit_into_a_launch(self, accesses):
-        """A launch has a fixed room for scalars (native/torch/plan.h)."""
-        room = int(re.search(r"kMaxScalars = (\d+)", (ROOT / "native/torch/plan.h").read_text()).group(1))
+        """A launch has a fixed room for scalars (native/torch/launch.h)."""
+        room = int(re.search(r"kMaxScalars = (\d+)", (ROOT / "native/torch/launch.h").read_text()).group(1))
         trace = self.chain(64, "elu", (1.0, 1.0, 1.0))
         with params.override(max_kernel_accesses=accesses):
             for group in Fuser(trace, analyse(trace)).run():
@@ -356,7 +362,7 @@ def conflict(trace, a, b):
 @given(windows())
 def test_order_of_memory_and_stored_values(window):
     t, live = window
-    trace = t.build(live)
+    trace = expand(t.build(live))
     flow = analyse(trace)
     fuser = Fuser(trace, flow)
     steps = fuser.run()
@@ -378,50 +384,59 @@ def test_order_of_memory_and_stored_values(window):
             if ordered and at[earlier.index] == at[later.index]:
                 assert may_share
     # Every read finds its value.
-    stored = {}
+    geometry_of = {o.operand: o.geometry for n in trace.nodes for o in (*n.inputs, *n.outputs)}
+    stored = set()  # (step, geometry)
+    loaded = loaded_versions(flow, steps)
     for k, step in enumerate(steps):
         if isinstance(step, HostStep):
-            stored[step.node.index] = k
+            stored |= {(k, o.geometry) for o in step.node.outputs}
             continue
-        recipe = assemble(trace, flow, step)
+        recipe = assemble(trace, flow, step, loaded)
         kernel = recipe.kernel
-        for store in (*kernel.stores, *kernel.final_stores):
-            stored[recipe.nodes[store.value]] = k
+        stored |= {(k, geometry_of[recipe.accesses[s.access][0]]) for s in (*kernel.stores, *kernel.final_stores)}
+
+    def is_stored(version):
+        return (at[version.node], version.geometry) in stored
+
     for node in needed:
         for k in range(len(node.inputs)):
             source = flow.sources[node.index, k]
             if source is not None:
-                assert at[source.node] == at[node.index] or stored[source.node] < at[node.index]
+                assert at[source.node] == at[node.index] or (is_stored(source) and at[source.node] < at[node.index])
             else:
                 slot = trace.geometries[node.inputs[k].geometry].slot
                 seen = {}  # the last write of each geometry
                 for version in flow.versions.values():
                     if version.slot == slot and version.node < node.index and flow.needed[version.node]:
-                        seen[version.geometry] = version.node
-                assert all(stored[writer] < at[node.index] for writer in seen.values())
+                        seen[version.geometry] = version
+                assert all(is_stored(v) and at[v.node] < at[node.index] for v in seen.values())
     for version in flow.versions.values():
         if version.visible(trace):
-            assert version.node in stored
+            assert is_stored(version)
 
 
 @settings(max_examples=200, deadline=None)
 @given(windows())
 def test_reductions_walk_as_they_do_alone(window):
     t, live = window
-    trace = t.build(live)
+    trace = expand(t.build(live))
     flow = analyse(trace)
 
-    def orders(fuse):
+    def orders():
         found = {}
-        for step in Fuser(trace, flow, fuse).run():
+        steps = Fuser(trace, flow).run()
+        loaded = loaded_versions(flow, steps)
+        for step in steps:
             if isinstance(step, HostStep) or not step.is_reduction:
                 continue
-            recipe = assemble(trace, flow, step)
+            recipe = assemble(trace, flow, step, loaded)
             loops = [d for d, kind in zip(recipe.loop_dims, recipe.kernel.dims, strict=True) if kind == "r"]
             found |= {n.index: (recipe.kind, loops) for n in step.points if n.kind == "reduction"}
         return found
 
-    assert orders(fuse=True) == orders(fuse=False)
+    fused = orders()
+    with params.override(max_kernel_ops=1):
+        assert orders() == fused
 
 
 def layouts(t):
@@ -444,9 +459,11 @@ def layouts(t):
 def reduced_loops(trace, node):
     """(kind, reduced loop dims) of the kernel that a reduction is in, and the nodes of that kernel."""
     flow = analyse(trace)
-    for step in Fuser(trace, flow).run():
+    steps = Fuser(trace, flow).run()
+    loaded = loaded_versions(flow, steps)
+    for step in steps:
         if not isinstance(step, HostStep) and any(n.index == node for n in step.nodes()):
-            recipe = assemble(trace, flow, step)
+            recipe = assemble(trace, flow, step, loaded)
             loops = [d for d, kind in zip(recipe.loop_dims, recipe.kernel.dims, strict=True) if kind == "r"]
             return (recipe.kind, loops), [n.index for n in step.nodes()]
     raise AssertionError("not run")

@@ -6,10 +6,13 @@ import gc
 import json
 import logging
 import os
+import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from row_calls import softmax
 from traces import TraceBuilder
 
 from adaptive_eager import params, planner
@@ -18,6 +21,9 @@ from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.codegen import CompileError
 from adaptive_eager.kernels import LoadedKernel
 from adaptive_eager.planner import Planner
+from adaptive_eager.trace import FIRST_TEMPORARY
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class FakeKernels:
@@ -101,9 +107,16 @@ def plain(steps):
     return json.loads(json.dumps(steps))
 
 
+def ops_of(plan):
+    """Number of ops of each kernel, by strips; the number of a host node."""
+    return [step if isinstance(step, int) else [launch["ops"] for launch in step] for step in plan["steps"]]
+
+
 class TestPlans:
     def test_steps(self, process):
-        first, host, second = process.plan(window())
+        plan = process.plan(window())
+        (first,), host, (second,) = plan["steps"]
+        assert plan["temporaries"] == []
         assert host == 2
         assert (first["kind"], first["ops"], first["nodes"][-1]) == ("map", 2, 1)
         assert (second["kind"], second["reduced"], second["ops"]) == ("inner", 1, 1)
@@ -113,8 +126,9 @@ class TestPlans:
         assert first["scalars"] == [[0, 0]] and second["scalars"] == [[1, 0]]
 
     def test_all_that_the_extension_reads(self, process):
-        step = process.plan(window())[0]
-        assert set(step) == {
+        plan = process.plan(window())
+        assert set(plan) == {"temporaries", "steps"}
+        assert set(plan["steps"][0][0]) == {
             "kind", "reduced", "iteration", "loop_dims", "accesses", "scalars", "nodes", "ops", "cost", "address",
             "acc_bytes", "block",
         }  # fmt: skip
@@ -122,8 +136,7 @@ class TestPlans:
     def test_single_op(self, process):
         t = TraceBuilder()
         t.map("exp", t.input("f32", ("B", "N")))
-        (step,) = flat(process.planner.plan_op(t.raw()))
-        assert step["ops"] == 1
+        assert ops_of(process.planner.plan_op(t.raw())) == [[1]]
         assert process.store.keys("plan") == []  # plans of single ops are made too quickly to be stored
 
     def test_single_op_that_cannot_be_compiled(self, process):
@@ -136,7 +149,29 @@ class TestPlans:
     def test_nothing_to_do(self, process):
         t = TraceBuilder()
         t.map("exp", t.input("f32", ("B", "N")))
-        assert process.plan(t.raw(live=[])) == []
+        assert process.plan(t.raw(live=[])) == {"temporaries": [], "steps": []}
+
+    def test_row_program(self, process):
+        """Its kernels are one strip; a recorded op stays one op whatever it is written as."""
+        t = TraceBuilder()
+        x = t.input("f32", ("B", "N"))
+        h = t.host("mm", softmax(t, x, 1), shape=("B", "B"))
+        plan = process.plan(t.raw(live=[h]))
+        assert ops_of(plan) == [[1, 1, 1], 1]
+        (strip, _) = plan["steps"]
+        assert [launch["nodes"] for launch in strip] == [[0] * len(launch["nodes"]) for launch in strip]
+        assert all(len(t) == 3 and t[2] == "f32" for t in plan["temporaries"])
+
+    def test_host_nodes_are_numbered_as_recorded(self, process):
+        t = TraceBuilder()
+        y = softmax(t, t.input("f32", ("B", "N")), 1)
+        h = t.host("mm", t.map("neg", y), shape=("B", "B"))
+        assert [s for s in process.plan(t.raw(live=[h]))["steps"] if isinstance(s, int)] == [2]
+
+    def test_numbers_of_temporaries_are_the_extensions(self):
+        frame = (ROOT / "native/torch/frame.h").read_text()
+        shift = int(re.search(r"kFirstTemporary = uint32_t\{1\} << (\d+)", frame).group(1))
+        assert 1 << shift == FIRST_TEMPORARY
 
 
 class TestDisk:
@@ -161,16 +196,16 @@ class TestDisk:
     def test_kernel_missing_from_disk(self, process, restart):
         process.plan(window())
         again = restart(FakeKernels())  # same version, no kernels
-        steps = again.plan(window())
-        assert again.kernels.asked == 2 and [s if isinstance(s, int) else s["ops"] for s in steps] == [2, 2, 1]
+        plan = again.plan(window())
+        assert again.kernels.asked == 2 and ops_of(plan) == [[2], 2, [1]]
 
     def test_another_trace_of_the_same_hash(self, process):
         process.plan(window())
         t = TraceBuilder()
         x = t.input("f32", ("B", "N"))
         t.map("neg", x)
-        steps = process.plan({**t.raw(), "signature": window()["signature"]})
-        assert [s["ops"] for s in steps] == [1]
+        plan = process.plan({**t.raw(), "signature": window()["signature"]})
+        assert ops_of(plan) == [[1]]
 
     def test_sizes_are_not_part_of_a_plan(self, process):
         def raw(b, n, scalar):
@@ -182,7 +217,17 @@ class TestDisk:
         asked = process.kernels.asked
         assert process.plan(raw(40, 60, 2.5)) == plain(made) and process.kernels.asked == asked
 
-    @pytest.mark.parametrize("damage", [b"", b"not json", b"{}", b"[]", b'{"words": "%s", "steps": [{"kind": "map"}]}'])
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b"",
+            b"not json",
+            b"{}",
+            b"[]",
+            b'{"words": "%s", "temporaries": [], "steps": [[{"kind": "map"}]]}',
+            b'{"words": "%s", "steps": [[]]}',
+        ],
+    )
     def test_damaged_plan_is_made_again(self, process, restart, damage):
         raw = window()
         made = process.plan(raw)
@@ -197,14 +242,14 @@ class TestDisk:
         process.plan(window())
         again = restart()
         again.kernels.broken = True
-        assert [s if isinstance(s, int) else s["ops"] for s in again.plan(window())] == [2, 2, 1]
+        assert ops_of(again.plan(window())) == [[2], 2, [1]]
 
     def test_plans_of_other_parameters_are_other_plans(self, process, restart):
         with params.override(max_kernel_ops=1):
-            steps = restart().plan(window())
-            assert [s if isinstance(s, int) else s["ops"] for s in steps] == [1, 1, 2, 1]
+            plan = restart().plan(window())
+            assert ops_of(plan) == [[1], [1], 2, [1]]
         assert restart().planner.known_plans() == []
-        assert [s if isinstance(s, int) else s["ops"] for s in restart().plan(window())] == [2, 2, 1]
+        assert ops_of(restart().plan(window())) == [[2], 2, [1]]
 
 
 class TestFailures:
@@ -351,7 +396,7 @@ class TestInterrupts:
     @pytest.mark.parametrize("presses", [1, 3])
     def test_plan_survives_an_interrupt(self, process, presses):
         process.kernels.interrupts = presses
-        assert [s if isinstance(s, int) else s["ops"] for s in process.plan(window())] == [2, 2, 1]
+        assert ops_of(process.plan(window())) == [[2], 2, [1]]
         assert process.deferred > 0  # delivered by the extension once the window has run
         assert process.planner.failures == {}
 
@@ -359,7 +404,7 @@ class TestInterrupts:
         process.kernels.interrupts = 1
         t = TraceBuilder()
         t.map("exp", t.input("f32", ("B", "N")))
-        assert len(flat(process.planner.plan_op(t.raw()))) == 1 and process.deferred == 1
+        assert ops_of(process.planner.plan_op(t.raw())) == [[1]] and process.deferred == 1
 
     def test_nobody_pressed(self, process):
         process.plan(window())
@@ -398,6 +443,9 @@ def test_no_garbage_is_collected_meanwhile(process, monkeypatch, enabled):
         ("sum", "reduction", "f32", True),
         ("linalg_vector_norm", "reduction", "f32", True),
         ("median", "reduction", "f32", False),
+        ("_softmax", "row_program", "bf16", True),
+        ("_softmax", "row_program", "i64", False),
+        ("no_such_op", "row_program", "f32", False),
     ],
 )
 def test_supports(process, op, kind, compute, supported):

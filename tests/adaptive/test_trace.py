@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from row_calls import softmax
 from traces import TraceBuilder
 
 from adaptive_eager.trace import CHAINED, RANK, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Geometry, Operand, Scalar, read_trace
@@ -39,6 +40,7 @@ def test_reads_every_field():
     assert clamp.args == ("x", "f", "-") and clamp.scalars == (Scalar(0),) and clamp.attrs == (3, "floor")
     assert clamp.inputs == (Operand(0, 0),) and clamp.outputs == (Operand(1, 1),)
     assert (clamp.compute, clamp.result) == ("f32", "f16")
+    assert (clamp.recorded, mm.recorded) == (0, 1)
     assert mm.index == 1 and mm.inputs == (Operand(2, 1), Operand(3, 0))
     assert (clamp.part, mm.part) == (0, 2)
     assert clamp.is_compiled and not mm.is_compiled
@@ -53,8 +55,11 @@ def test_kinds_that_are_compiled():
     t.map("neg", x)
     t.reduce("sum", x)
     t.host("sort", x)
-    t.host("multinomial", out=x)
-    assert [n.is_compiled for n in t.build().nodes] == [True, True, False, False]
+    t.host("twice", out=x)
+    softmax(t, x, 1)
+    nodes = t.build().nodes
+    assert [n.is_compiled for n in nodes] == [True, True, False, False, False]
+    assert nodes[-1].kind == "row_program"  # its parts are compiled
 
 
 def test_layout_of_contiguous_tensors_is_one():

@@ -19,8 +19,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import hypothesis.strategies as st
-
 from adaptive_eager.compiler.loop_ir import ITEMSIZE
 from adaptive_eager.trace import CHAINED, SIZE_ONE, STRIDE_ONE, STRIDE_ZERO, Trace, read_trace
 
@@ -255,6 +253,29 @@ class TraceBuilder:
         self._record(op, "host", list(inputs), [out], [], [], [], out.dtype, out.dtype)
         return out
 
+    def result(self, sizes: tuple[int, ...], dtype: str, like: Tensor | None = None) -> Tensor:
+        """A tensor that an op of the window makes: contiguous, or with its dims in memory as those of `like`."""
+        return self._fresh(sizes, dtype, [like] if like is not None else [])
+
+    def row(
+        self,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        results: Sequence[Tensor | None],
+        written: Sequence[Tensor] = (),
+        scalars: Sequence[float] = (),
+        attrs: Sequence[int] = (),
+    ) -> None:
+        """A row program (native/torch/record_compiled.cpp). `written`: inputs that it writes besides its results."""
+        made = 0
+        for result in results:
+            made = made << 1 | (result is not None)
+        given = [x for x in inputs if x is not None]
+        outputs = [*(x for x in results if x is not None), *written]
+        kinds = ["-" if x is None else "x" for x in inputs] + ["f"] * len(scalars)
+        dtype = given[0].dtype
+        self._record(op, "row_program", given, outputs, kinds, scalars, [*attrs, made], dtype, outputs[0].dtype)
+
     def _record(
         self,
         op: str,
@@ -336,84 +357,3 @@ class TraceBuilder:
 
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-# -- random windows ----------------------------------------------------------------------------------------------------
-
-SHAPES = ((), (2,), (3,), (3, 2), (3, 3), (1, 3), (3, 1), (2, 1, 3), (2, 3, 2))
-
-
-def fits(x: Tensor, sizes: tuple[int, ...]) -> bool:
-    """Whether a tensor broadcasts to these sizes."""
-    own = (1,) * (len(sizes) - len(x.sizes)) + x.sizes
-    return len(own) == len(sizes) and all(a in (1, b) for a, b in zip(own, sizes, strict=True))
-
-
-def may_write(out: Tensor, *reads: Tensor) -> bool:
-    """Whether torch lets an op write `out` while it reads the others: no element twice, no partial overlap."""
-    places = out.places()
-    return len(set(places)) == len(places) and all(
-        x == out or x.storage != out.storage or not set(x.places()) & set(places) for x in reads
-    )
-
-
-@st.composite
-def windows(draw: st.DrawFn) -> tuple[TraceBuilder, list[Tensor]]:
-    """A window of random ops over a few small tensors and views of them, and the tensors still held at its end."""
-    t = TraceBuilder()
-    pool = [t.input("f32", shape) for shape in draw(st.lists(st.sampled_from(SHAPES), min_size=2, max_size=4))]
-    for kind in draw(st.lists(st.sampled_from(_RANDOM_OPS), min_size=1, max_size=12)):
-        x, y = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
-        made = None
-        if kind == "view":
-            made = _random_view(draw, x)
-        elif kind == "fill":
-            made = t.map("fill", draw(st.integers(0, 9)), shape=draw(st.sampled_from(SHAPES)))
-        elif kind == "host":
-            made = t.host("twice", x)
-        elif kind == "arange" and may_write(x):
-            made = t.map("arange", 1, 2, out=x)
-        elif kind == "tril" and len(x.sizes) > 1:
-            made = t.map("tril", x, draw(st.integers(-1, 1)))
-        elif kind == "host in place" and may_write(x):
-            t.host("draw", out=x)
-        elif kind == "map":
-            other = y if fits(y, x.sizes) else draw(st.integers(0, 9))
-            made = t.map(draw(st.sampled_from(("add", "mul", "sub"))), x, other)
-        elif kind == "in place" and fits(y, x.sizes) and may_write(x, y):
-            t.map(draw(st.sampled_from(("add", "mul", "sub"))), x, y, out=x)
-        elif kind == "overwrite" and fits(y, x.sizes) and may_write(x, y):
-            t.map("copy", y, out=x)
-        elif kind in ("reduce", "reduce out"):
-            dims = draw(st.sets(st.integers(0, len(x.sizes) - 1))) if x.sizes else set()
-            keepdim = draw(st.booleans())
-            op = draw(st.sampled_from(("sum", "amax", "argmax") if len(dims) == 1 else ("sum", "amax")))
-            if kind == "reduce":
-                made = t.reduce(op, x, sorted(dims), keepdim)
-            else:
-                sizes = tuple(1 if d in dims else s for d, s in enumerate(x.sizes) if keepdim or d not in dims)
-                if y.sizes == sizes and may_write(y, x):
-                    t.reduce(op, x, sorted(dims), keepdim, out=y)
-        if made is not None:
-            pool.append(made)
-    return t, [x for x in pool if draw(st.booleans())]
-
-
-_RANDOM_OPS = (
-    "map", "map", "map", "in place", "in place", "overwrite", "reduce", "reduce", "reduce out", "view", "view", "fill",
-    "host", "host in place", "arange", "tril",
-)  # fmt: skip
-
-
-def _random_view(draw: st.DrawFn, x: Tensor) -> Tensor:
-    if not x.sizes:
-        return x.expand(3)
-    how, dim = draw(st.sampled_from(("permute", "slice", "select", "expand"))), draw(st.integers(0, len(x.sizes) - 1))
-    if how == "permute":
-        return x.permute(*reversed(range(len(x.sizes))))
-    if how == "slice":
-        start = draw(st.integers(0, x.sizes[dim] - 1))
-        return x.slice(dim, start, x.sizes[dim], draw(st.integers(1, 2)))
-    if how == "select":
-        return x.select(dim, draw(st.integers(0, x.sizes[dim] - 1)))
-    return x.expand(*(3 if s == 1 else s for s in x.sizes))
