@@ -278,7 +278,7 @@ class _Strip(NamedTuple):
 class _Design(NamedTuple):
     """A plan without its kernels. A step is the number of a host node, or a strip."""
 
-    temporaries: list[list[int]]
+    temporaries: list[list[int | str]]
     steps: list[int | _Strip]
 
     def recipes(self) -> list[LaunchRecipe]:
@@ -309,7 +309,7 @@ def _design(trace: Trace) -> _Design:
             continue
         strip = [assemble(trace, flow, group, loaded, len(step.groups) > 1) for group in step.groups]
         steps.append(_Strip(strip, _scratch(strip, step.scratch), batch))
-    return _Design([list(t) for t in trace.temporaries], steps)
+    return _Design([[t.like, t.keep, t.dtype] for t in trace.temporaries], steps)
 
 
 def _scratch(strip: list[LaunchRecipe], geometries: list[int]) -> list[list[int]]:

@@ -187,7 +187,7 @@ def _geometry_change(a: Geometry, b: Geometry) -> tuple[str, str] | None:
 
 def _kinds(node: Node) -> str:
     names = {"x": "tensor", "f": "float", "i": "int", "-": "none"}
-    return "(" + ", ".join(names.get(kind, kind) for kind in node.args) + ")"
+    return "(" + ", ".join(names.get(str(kind), str(kind)) for kind in node.args) + ")"
 
 
 def _maker(trace: Trace, slot: int) -> Node:

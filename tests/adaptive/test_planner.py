@@ -60,12 +60,6 @@ class FakeKernels:
         return self.loaded.get(key)
 
 
-def flat(plan):
-    if not isinstance(plan, dict):
-        return plan
-    return [part for step in plan["steps"] for part in ([step] if isinstance(step, int) else step["launches"])]
-
-
 class Process:
     """One process's planner, over a cache directory."""
 
@@ -79,8 +73,8 @@ class Process:
         self.deferred += 1
 
     def plan(self, raw, seen=2):
-        """The launches and host nodes of the plan, or what is said instead."""
-        return flat(self.planner.plan_window(raw, seen, 0, lambda lo, hi: 0))
+        """The plan, or what is said instead."""
+        return self.planner.plan_window(raw, seen, 0, lambda lo, hi: 0)
 
 
 @pytest.fixture
@@ -109,13 +103,15 @@ def plain(steps):
 
 def ops_of(plan):
     """Number of ops of each kernel, by strips; the number of a host node."""
-    return [step if isinstance(step, int) else [launch["ops"] for launch in step] for step in plan["steps"]]
+    return [step if isinstance(step, int) else [launch["ops"] for launch in step["launches"]] for step in plan["steps"]]
 
 
 class TestPlans:
     def test_steps(self, process):
         plan = process.plan(window())
-        (first,), host, (second,) = plan["steps"]
+        one, host, other = plan["steps"]
+        (first,), (second,) = one["launches"], other["launches"]
+        assert all((strip["scratch"], strip["batch"]) == ([], 1) for strip in (one, other))
         assert plan["temporaries"] == []
         assert host == 2
         assert (first["kind"], first["ops"], first["nodes"][-1]) == ("map", 2, 1)
@@ -128,7 +124,9 @@ class TestPlans:
     def test_all_that_the_extension_reads(self, process):
         plan = process.plan(window())
         assert set(plan) == {"temporaries", "steps"}
-        assert set(plan["steps"][0][0]) == {
+        strip = plan["steps"][0]
+        assert set(strip) == {"launches", "scratch", "batch"}
+        assert set(strip["launches"][0]) == {
             "kind", "reduced", "iteration", "loop_dims", "accesses", "scalars", "nodes", "ops", "cost", "address",
             "acc_bytes", "block",
         }  # fmt: skip
@@ -159,7 +157,8 @@ class TestPlans:
         plan = process.plan(t.raw(live=[h]))
         assert ops_of(plan) == [[1, 1, 1], 1]
         (strip, _) = plan["steps"]
-        assert [launch["nodes"] for launch in strip] == [[0] * len(launch["nodes"]) for launch in strip]
+        assert {node for launch in strip["launches"] for node in launch["nodes"]} == {0}
+        assert strip["scratch"] != []
         assert all(len(t) == 3 and t[2] == "f32" for t in plan["temporaries"])
 
     def test_host_nodes_are_numbered_as_recorded(self, process):
@@ -268,7 +267,7 @@ class TestFailures:
         assert [process.plan(window(), seen) for seen in (2, 4, 8, 1024, 5000)] == [4, 8, 16, 2048, 6024]
         assert caplog.text.count("cannot be fused") == 1
         process.kernels.refuse = set()  # the cause is gone
-        assert isinstance(process.plan(window(), 6024), list)
+        assert isinstance(process.plan(window(), 6024), dict)
 
     def test_whatever_the_reason(self, process, monkeypatch):
         monkeypatch.setattr(process.kernels, "get", lambda kernel: 1 / 0)
@@ -279,7 +278,7 @@ class TestFailures:
         process.kernels.refuse = {"exp"}
         process.plan(window())
         t = TraceBuilder()
-        assert isinstance(process.plan(t.raw(live=[t.map("neg", t.input("f32", ("N",)))])), list)
+        assert isinstance(process.plan(t.raw(live=[t.map("neg", t.input("f32", ("N",)))])), dict)
 
     def test_another_process_does_not_try(self, process, restart):
         process.kernels.refuse = {"exp"}
@@ -292,7 +291,7 @@ class TestFailures:
     def test_another_version_tries(self, process, restart):
         process.kernels.refuse = {"exp"}
         process.plan(window())
-        assert isinstance(restart(FakeKernels("2")).plan(window()), list)
+        assert isinstance(restart(FakeKernels("2")).plan(window()), dict)
 
     @pytest.mark.parametrize(("age", "tries"), [(-5, True), (0, False), (3000, False), (4000, True)])
     def test_tried_again_after_a_time(self, process, restart, monkeypatch, age, tries):
@@ -302,7 +301,7 @@ class TestFailures:
         now = time.time()
         monkeypatch.setattr(planner.time, "time", lambda: now + age)
         with params.override(failure_age=3600.0):
-            assert isinstance(restart().plan(window()), list) is tries
+            assert isinstance(restart().plan(window()), dict) is tries
 
     @pytest.mark.parametrize("error", [MemoryError("no memory"), OSError("no file"), TimeoutError("too slow")])
     def test_what_is_of_the_moment_is_not_stored(self, process, restart, monkeypatch, error):
@@ -311,7 +310,7 @@ class TestFailures:
         assert process.plan(window()) == 4
         assert process.store.keys("failure") == []
         monkeypatch.setattr(process.kernels, "get", get)
-        assert isinstance(restart().plan(window()), list)
+        assert isinstance(restart().plan(window()), dict)
 
     @pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b'{"words": "%s"}', b'{"words": "%s", "time": "x"}'])
     def test_damaged_failure_is_none(self, process, restart, damage):
@@ -321,7 +320,7 @@ class TestFailures:
         (key,) = process.store.keys("failure")
         process.store.put("failure", key, damage.replace(b"%s", raw["words"].hex().encode()))
         process.kernels.refuse = set()
-        assert isinstance(restart().plan(raw), list)
+        assert isinstance(restart().plan(raw), dict)
 
     def test_few_are_kept(self, process, monkeypatch):
         monkeypatch.setattr(planner, "MOST_FAILURES", 3)
@@ -350,7 +349,7 @@ class TestBackground:
         process.go.set()
         process.planner.background.wait()
         assert process.planner.ready(signature)
-        assert [s if isinstance(s, int) else s["ops"] for s in process.plan(raw)] == [2, 2, 1]
+        assert ops_of(process.plan(raw)) == [[2], 2, [1]]
         assert len(process.store.keys("plan")) == 1
 
     def test_nothing_to_compile(self, process):
@@ -359,7 +358,7 @@ class TestBackground:
         process.planner.background.wait()
         process.plan(window())
         process.store.close()
-        assert isinstance(Process(process.store.directory, process.kernels).plan(window()), list)
+        assert isinstance(Process(process.store.directory, process.kernels).plan(window()), dict)
 
     def test_failure(self, process):
         process.kernels.refuse = {"exp"}
@@ -371,7 +370,7 @@ class TestBackground:
         process.kernels.refuse = set()
         assert process.plan(window(), 6) is None  # compiled in the background again
         process.planner.background.wait()
-        assert isinstance(process.plan(window(), 7), list)
+        assert isinstance(process.plan(window(), 7), dict)
 
     def test_fork(self, process):
         """A child does what the parent had begun."""
@@ -383,11 +382,11 @@ class TestBackground:
         if pid == 0:
             background.renew_in_child()
             background.wait()
-            os._exit(0 if isinstance(process.plan(window()), list) else 1)
+            os._exit(0 if isinstance(process.plan(window()), dict) else 1)
         background.resume()
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         background.wait()
-        assert isinstance(process.plan(window()), list)
+        assert isinstance(process.plan(window()), dict)
 
 
 class TestInterrupts:
