@@ -132,7 +132,13 @@ _ROWS = (
     ),
     Param("max_ops", 256, "int", "ops", "A window with more pending ops than this is cut."),
     Param("min_ops", 32, "int", "ops", "A full window is cut no earlier than after this many ops."),
-    Param("max_bytes", 64 * _MIB, "bytes", "bytes", "A window whose pending outputs need more than this is run."),
+    Param(
+        "max_bytes",
+        64 * _MIB,
+        "bytes",
+        "bytes",
+        "A window that keeps more memory than this from being used again (nobody else holds it) is run.",
+    ),
     Param("hot_after", 2, "int", "sights", "A window is fused from this sight on; before, it runs op by op."),
     Param(
         "background",

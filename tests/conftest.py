@@ -23,7 +23,12 @@ def seed():
 
 @pytest.fixture(autouse=True)
 def every_window_fuses():
-    """A window that cannot be fused runs op by op, with the right results: only this makes a test see it."""
+    """A window that cannot be fused runs op by op, with the right results: only this makes a test see it. What other
+    tests spent of the budget of variants is forgotten."""
+    backend = sys.modules.get("adaptive_eager.backend")
+    planner = backend._planner if backend is not None else None
+    if planner is not None:
+        planner.variants = type(planner.variants)()
     yield
     backend = sys.modules.get("adaptive_eager.backend")
     planner = backend._planner if backend is not None else None

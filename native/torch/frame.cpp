@@ -7,7 +7,7 @@ constexpr size_t kAlignment = 64;
 
 }  // namespace
 
-Frame::Frame(const Window& window, size_t first_node, const std::vector<Temporary>& temporaries)
+Frame::Frame(Window& window, size_t first_node, const std::vector<Temporary>& temporaries)
     : window_(window),
       operands_(window.operands.data() + window.nodes[first_node].operands),
       scalars_(window.scalars.data() + window.nodes[first_node].scalars),
@@ -53,7 +53,7 @@ void Frame::materialise(uint32_t operand) {
 
 uint64_t Frame::scalar(const ScalarSource& source) const {
   if (source.dims == 0) return scalars_[source.number];
-  const int64_t* sizes = view(source.number).sizes;
+  const int64_t* sizes = this->sizes(source.number);
   uint64_t points = 1;
   for (int d = 0; d < kMaxRank; ++d) {
     if (source.dims >> d & 1) points *= static_cast<uint64_t>(sizes[d]);

@@ -38,13 +38,21 @@ struct TensorView {
 class Frame {
  public:
   // Of a plan for the window's nodes from `first_node` on. Allocates the temporaries, but for scratch.
-  Frame(const Window& window, size_t first_node, const std::vector<Temporary>& temporaries);
+  Frame(Window& window, size_t first_node, const std::vector<Temporary>& temporaries);
 
   TensorView view(uint32_t operand) const {
     if (operand >= kFirstTemporary) return temporaries_[operand - kFirstTemporary];
     const Operand& o = operands_[operand];
-    char* base = static_cast<char*>(window_.slots[o.slot]->_mutable_data_ptr_no_checks().mutable_get());
-    return {base + o.offset * static_cast<int64_t>(c10::elementSize(o.dtype)), window_.sizes(o), window_.strides(o)};
+    return {window_.memory(o.slot) + o.offset * static_cast<int64_t>(c10::elementSize(o.dtype)), window_.sizes(o),
+            window_.strides(o)};
+  }
+  const int64_t* sizes(uint32_t operand) const {
+    if (operand >= kFirstTemporary) return temporaries_[operand - kFirstTemporary].sizes;
+    return window_.sizes(operands_[operand]);
+  }
+  // Says that the memory of an operand is not used any more.
+  void release(uint32_t operand) {
+    if (operand < kFirstTemporary) window_.release(operands_[operand].slot);
   }
   // Gives a scratch temporary memory of its own; nothing for other operands.
   void materialise(uint32_t operand);
@@ -54,7 +62,7 @@ class Frame {
  private:
   void place(const std::vector<Temporary>& temporaries);
 
-  const Window& window_;
+  Window& window_;
   const Operand* operands_;
   const uint64_t* scalars_;
   int device_;

@@ -35,10 +35,10 @@ void drop_storage(void* context) {
 }
 
 // An alias for the time of one host op; the window keeps the memory.
-at::Tensor borrowed_alias(const Window& window, const Operand& o) {
+at::Tensor borrowed_alias(Window& window, const Operand& o) {
   c10::StorageImpl* storage = window.slots[o.slot].get();
-  return cpu_tensor(c10::DataPtr(storage->_mutable_data_ptr_no_checks().mutable_get(), c10::Device(c10::kCPU)),
-                    storage->nbytes(), o.dtype, {window.sizes(o), o.ndim}, {window.strides(o), o.ndim}, o.offset);
+  return cpu_tensor(c10::DataPtr(window.memory(o.slot), c10::Device(c10::kCPU)), storage->nbytes(), o.dtype,
+                    {window.sizes(o), o.ndim}, {window.strides(o), o.ndim}, o.offset);
 }
 
 bool is_borrowed(const at::Tensor& t) { return t.storage().data_ptr().get_context() == nullptr; }

@@ -29,7 +29,7 @@ void split_items(int64_t items, int64_t work_each, c10::function_ref<void(int64_
 void BoundLaunch::bind(const Launch& l, const Frame& frame) {
   launch = &l;
   const int n_dims = static_cast<int>(l.loop_dims.size());
-  const int64_t* shape = frame.view(l.iteration).sizes;
+  const int64_t* shape = frame.sizes(l.iteration);
   points = 1;
   for (int d = 0; d < n_dims; ++d) {
     int64_t size = 1;

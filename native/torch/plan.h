@@ -13,7 +13,9 @@ namespace neuron {
 struct Step {
   int32_t host_node = -1;  // >= 0: run this node's host op
   Strip strip;             // else: one launch, or several
-  uint32_t batch = 1;      // this many steps, from this one on, are launches that do not depend on each other
+  // Operands whose storage no later step uses and that are dead then: their memory can be used for the next steps.
+  std::vector<uint32_t> last_uses;
+  uint32_t batch = 1;  // this many steps, from this one on, are launches that do not depend on each other
 };
 
 struct Plan {

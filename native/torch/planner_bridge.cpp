@@ -162,6 +162,29 @@ std::shared_ptr<Plan> parse_plan(const py::object& object) {
   return plan;
 }
 
+// Where each storage that nobody holds after the window is used last.
+void note_last_uses(Plan& plan, const PlanRequest& request) {
+  const Window& window = request.window;
+  const uint32_t first = window.nodes[request.begin].operands;
+  std::vector<std::pair<size_t, uint32_t>> last(window.slots.size(), {SIZE_MAX, 0});  // slot -> (step, operand)
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    const auto use = [&](uint32_t operand) { last[window.operands[first + operand].slot] = {i, operand}; };
+    if (step.host_node >= 0) {
+      const Node& node = window.nodes[request.begin + static_cast<size_t>(step.host_node)];
+      for (uint32_t k = 0; k < uint32_t{node.n_in} + node.n_out; ++k) use(node.operands - first + k);
+    }
+    for (const Launch& launch : step.strip.launches) {
+      for (const AccessSource& access : launch.accesses) {
+        if (access.operand < kFirstTemporary) use(access.operand);
+      }
+    }
+  }
+  for (size_t s = 0; s < last.size(); ++s) {
+    if (last[s].first != SIZE_MAX && !(*request.live)[s]) plan.steps[last[s].first].last_uses.push_back(last[s].second);
+  }
+}
+
 PlanAnswer ask_planner(const PlanRequest& request) {
   py::gil_scoped_acquire gil;
   const py::dict trace = describe_trace(request);
@@ -172,7 +195,9 @@ PlanAnswer ask_planner(const PlanRequest& request) {
         planner().attr("plan_window")(trace, request.seen, request.number, py::cpp_function(sights));
     if (answer.is_none()) return {nullptr, 0, true};
     if (py::isinstance<py::int_>(answer)) return {nullptr, answer.cast<uint32_t>()};
-    return {parse_plan(answer)};
+    const auto plan = parse_plan(answer);
+    note_last_uses(*plan, request);
+    return {plan};
   } catch (py::error_already_set& e) {  // the window must run whatever happens up there: op by op, then
     if (e.matches(PyExc_KeyboardInterrupt)) defer_interrupt();
     planner().attr("note_failure")(trace, e.what());

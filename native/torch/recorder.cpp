@@ -140,8 +140,10 @@ void Recording::attr(const std::string& text) {
 }
 
 void Recording::output(c10::TensorImpl* t, bool fresh) {
+  const size_t slots = window_.slots.size();
   window_.add_operand(t);
   ++node_.n_out;
+  if (fresh && window_.slots.size() > slots) window_.made.back() = 1;
   if (fresh) node_.fresh_bytes += static_cast<int64_t>(t->unsafe_storage().nbytes());
 }
 
@@ -154,6 +156,7 @@ void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
       node_.row->id + (node_.args << 20) + (uint64_t{last.ndim} << 8) + static_cast<uint8_t>(node_.compute);
   node_.context = t_call ? kInsideCall : recorder_.next_context(op);
   window_.fresh_bytes += node_.fresh_bytes;
+  if (window_.fresh_bytes > params().max_bytes) window_.shed();
   window_.nodes.push_back(std::move(node_));
   if (!t_call) ++window_.calls;
   ++stats().ops_recorded;
@@ -168,7 +171,7 @@ void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
 }
 
 bool Recorder::is_full() const {
-  return window_.calls >= params().max_ops || window_.fresh_bytes > params().max_bytes ||
+  return window_.calls >= params().max_ops || window_.held_bytes > params().max_bytes ||
          static_cast<int64_t>(window_.nodes.size()) >= kNodesAnOp * params().max_ops;
 }
 
@@ -243,7 +246,7 @@ void Recorder::cut_and_run() {
   {
     GilFreeLock lock(window_mutex_);
     if (!is_full()) return;
-    cause = window_.fresh_bytes > params().max_bytes ? FlushCause::kBytes : FlushCause::kFull;
+    cause = window_.held_bytes > params().max_bytes ? FlushCause::kBytes : FlushCause::kFull;
     std::swap(window_, running_);
     window_.renew();
     const size_t cut = cut_position(running_);
@@ -313,11 +316,26 @@ void Recorder::run_planned(const Plan& plan, size_t first_node) {
     } else {
       run_steps(&step, frame, first_node);
     }
+    for (uint32_t k = 0; k < step.batch; ++k) {
+      for (uint32_t operand : plan.steps[i + k].last_uses) frame.release(operand);
+    }
   }
 }
 
 void Recorder::run_unfused(size_t begin, size_t end) {
-  for (size_t i = begin; i < end; ++i) run_node(i);
+  last_use_.assign(running_.slots.size(), 0);
+  const auto slot = [this](const Node& node, uint32_t k) { return running_.operands[node.operands + k].slot; };
+  for (size_t i = begin; i < end; ++i) {
+    const Node& node = running_.nodes[i];
+    for (uint32_t k = 0; k < uint32_t{node.n_in} + node.n_out; ++k) last_use_[slot(node, k)] = i;
+  }
+  for (size_t i = begin; i < end; ++i) {
+    run_node(i);
+    const Node& node = running_.nodes[i];
+    for (uint32_t k = 0; k < uint32_t{node.n_in} + node.n_out; ++k) {
+      if (last_use_[slot(node, k)] == i) running_.release(slot(node, k));
+    }
+  }
 }
 
 void Recorder::run_node(size_t i) {

@@ -75,6 +75,7 @@ class Recorder {
   Encoder encoder_;
   TraceCache cache_;
   std::vector<uint8_t> live_;
+  std::vector<size_t> last_use_;  // per slot, while a window runs op by op
   uint64_t windows_run_ = 0;
   std::string error_;  // first data error of the running window
   bool error_is_index_ = false;

