@@ -56,7 +56,6 @@ class Machine:
         self.t = t
         self.memory = [[(7 * k + 31 * s) % 97 for k in range(n)] for s, n in enumerate(t.sizes)]
         self.backwards = backwards
-        self.draws = 0
         self.temporaries = []
         for k, temporary in enumerate(trace.temporaries):
             like = t.operands[temporary.like].sizes
@@ -86,8 +85,8 @@ class Machine:
         if node.kind == "reduction":
             values = self.reduce(node, ins[0])
         elif node.op == "draw":
-            self.draws += 1
-            values = [(v + 1000 * self.draws) % PRIME for v in self.read(out)]
+            stream = 1000 * (node.recorded + 1)  # each recorded op has its own
+            values = [(v + stream) % PRIME for v in self.read(out)]
         elif node.op == "twice":
             values = [2 * v % PRIME for v in self.read(ins[0])]
         else:

@@ -89,21 +89,21 @@ class TestMaps:
         mul, _ = node_of(lambda t: t.map("mul", matrix(t), 1.0))
         lowering = Lowering()
         x = lowering.load(0, "f32", 0)
-        lowering.map(add, [x], [0], stored)
-        lowering.map(mul, [x], [0], stored)
+        lowering.map(add, [x], [0], [stored])
+        lowering.map(mul, [x], [0], [stored])
         assert [i.op for i in lowering.program] == ["load", "scalar", "add", "mul"]
 
     def test_same_ops_on_same_values_are_computed_once(self):
         add, stored = node_of(lambda t: t.map("add", matrix(t), 1.0))
         lowering = Lowering()
         x, y = lowering.load(0, "f32", 0), lowering.load(1, "f32", 0)
-        first = lowering.map(add, [x], [0], stored)
-        assert lowering.map(add, [x], [0], stored) == first
+        first = lowering.map(add, [x], [0], [stored])
+        assert lowering.map(add, [x], [0], [stored]) == first
         # Another operand, another scalar, another dtype, other structural arguments: another value.
-        assert lowering.map(add, [y], [0], stored) != first
-        assert lowering.map(add, [x], [1], stored) != first
-        assert lowering.map(replace(add, compute="f64"), [x], [0], stored) != first
-        assert lowering.map(replace(add, attrs=("tanh",)), [x], [0], stored) != first
+        assert lowering.map(add, [y], [0], [stored]) != first
+        assert lowering.map(add, [x], [1], [stored]) != first
+        assert lowering.map(replace(add, compute="f64"), [x], [0], [stored]) != first
+        assert lowering.map(replace(add, attrs=("tanh",)), [x], [0], [stored]) != first
 
     def test_constants(self):
         add, stored = node_of(lambda t: t.map("add", matrix(t), 1.0))
@@ -112,7 +112,7 @@ class TestMaps:
         x = lowering.load(0, "f32", 0)
         for constant in (1e-7, 0.0, -0.0, 1e-7):
             node = replace(add, args=("x", constant), scalars=())
-            values.setdefault(constant.hex(), set()).add(lowering.map(node, [x], [], stored))
+            values.setdefault(constant.hex(), set()).update(lowering.map(node, [x], [], [stored]))
         assert lines(lowering.program)[1:3] == [
             "constant()['0x1.ad7f29abcaf48p-24'] f64->f64",
             "add(0 1) f32->f32",

@@ -140,7 +140,7 @@ class TestReadFromMemory:
         x = t.input("f32", (3, 2))
         y = t.map("mul", x, 2)
         s = t.reduce("sum", y, [1], keepdim=True)
-        t.host("draw", out=x, random=True)
+        t.host("draw", out=x)
         z = t.map("sub", y, s)
         assert steps_of(t, [z]) == [["mul", "sum"], "draw", ["sub"]]
 
@@ -166,6 +166,6 @@ class TestReadFromMemory:
     def test_a_random_op_is_drawn_once(self):
         t = TraceBuilder()
         x = t.map("fill", 1, shape=(3, 2))
-        t.host("draw", out=x, random=True)
+        t.host("draw", out=x)
         z = t.map("sub", x, t.reduce("sum", x, [1], keepdim=True))
         assert [s for s in steps_of(t, [z]) if s == "draw"] == ["draw"]
