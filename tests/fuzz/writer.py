@@ -311,6 +311,7 @@ def write(seed: int) -> Program:
     threads = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", message=".*on expanded tensors is deprecated")
         for _ in range(n):
             writer = ThreadWriter(draw, n > 1)
             statements = draw.choice((5, 10, 20, 30, 40)) // n
