@@ -752,3 +752,17 @@ def test_a_host_op_is_refused_at_every_call():
         torch.log_softmax(x[:0], 0)
         with pytest.raises(NotImplementedError, match="log_softmax"):
             torch.log_softmax(x, 0)
+
+
+def test_a_copy_of_a_slice_is_not_of_a_softmaxs_rows():
+    """Its points are as many dims as the rows', and fewer."""
+
+    def program(device, k):
+        x = torch.arange(9.0).view(3, 1, 3).to(device)
+        y = torch.log_softmax(x, -2)
+        other = F.group_norm(torch.arange(4.0).view(2, 2).to(device), 1)
+        sums = torch.softmax(y, -2).sum(-2)
+        y[..., 1:] += y[..., :-1].clone()
+        return y, other, sums
+
+    check_program(program)
