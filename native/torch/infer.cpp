@@ -109,6 +109,30 @@ at::Tensor broadcast_result(const torch::jit::Stack& operands, c10::ScalarType d
   return config.build().output();
 }
 
+// The results as torch's meta function says; false if it has none.
+bool ask_torch(const OpVariant& variant, const torch::jit::Stack& stack, Inference& inference) {
+  torch::jit::Stack meta;
+  meta.reserve(stack.size());
+  for (const auto& v : stack) meta.push_back(to_meta(v));
+  if (variant.meta) {
+    variant.meta->callBoxed(*variant.functional, c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
+  } else if (variant.row->kind == OpKind::kMap) {
+    const c10::ScalarType result = variant.row->is(kBoolResult) ? c10::kBool : inference.compute;
+    meta = {broadcast_result(meta, result)};
+  } else {
+    try {
+      variant.functional->callBoxed(meta);
+    } catch (const c10::NotImplementedError&) {
+      return false;
+    }
+  }
+  for (const auto& v : meta) {
+    if (!v.isTensor()) return false;  // lists of tensors: no row has them
+    inference.results.push_back(describe(v.toTensor()));
+  }
+  return true;
+}
+
 }  // namespace
 
 const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack) {
@@ -126,28 +150,12 @@ const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack)
   Inference fresh;
   fresh.key = key;
   const BackendOnlyGuard guard;
-  const bool map = variant.row->kind == OpKind::kMap;
-  if (map) fresh.compute = variant.row->is(kBoolOperands) ? c10::kBool : common_dtype(variant, stack);
-  torch::jit::Stack meta;
-  meta.reserve(stack.size());
-  for (const auto& v : stack) meta.push_back(to_meta(v));
-  if (variant.meta) {
-    variant.meta->callBoxed(*variant.functional, c10::DispatchKeySet(c10::DispatchKey::Meta), &meta);
-  } else if (map) {
-    const c10::ScalarType result = variant.row->is(kBoolResult) ? c10::kBool : fresh.compute;
-    meta = {broadcast_result(meta, result)};
-  } else {
-    try {
-      variant.functional->callBoxed(meta);
-    } catch (const c10::NotImplementedError&) {
-      return nullptr;
-    }
+  if (variant.row->kind == OpKind::kMap) {
+    fresh.compute = variant.row->is(kBoolOperands) ? c10::kBool : common_dtype(variant, stack);
   }
-  for (const auto& v : meta) {
-    if (!v.isTensor()) return nullptr;  // lists of tensors: no row has them
-    fresh.results.push_back(describe(v.toTensor()));
-  }
-  if (variant.row->hooks.correct) variant.row->hooks.correct(fresh, stack);
+  const RowHooks& hooks = variant.row->hooks;
+  if (!(hooks.infer && hooks.infer(fresh, stack)) && !ask_torch(variant, stack, fresh)) return nullptr;
+  if (hooks.correct) hooks.correct(fresh, stack);
   if (cache.size() >= kMaxEntries) cache.clear();
   return &(cache[hash] = std::move(fresh));
 }

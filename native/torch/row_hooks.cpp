@@ -4,6 +4,7 @@
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/MemoryFormat.h>
+#include <c10/core/WrapDimMinimal.h>
 #include <c10/util/flat_hash_map.h>
 #include <c10/util/strides.h>
 
@@ -130,6 +131,16 @@ void correct_batch_norm(Inference& inference, const Stack& args) {
   }
 }
 
+// torch's meta function looks at the first slice, which need not exist.
+bool infer_index_add(Inference& inference, const Stack& args) {
+  const Tensor self = args[0].toTensor(), source = args[3].toTensor();
+  const int64_t dim = c10::maybe_wrap_dim(args[1].toInt(), self.dim());
+  if (self.dim() == 0 || dim >= source.dim() || (self.size(dim) != 0 && source.size(dim) != 0)) return false;
+  inference.results = {{true, self.scalar_type(), self.sizes().vec(), {}}};
+  set_contiguous(inference.results[0]);
+  return true;
+}
+
 using Table = ska::flat_hash_map<std::string, RowHooks>;
 
 Table make_table() {
@@ -142,6 +153,7 @@ Table make_table() {
   table["log_sigmoid_forward"].correct = &correct_log_sigmoid;
   table["cat"].check = &check_cat;
   table["cat"].compose = &compose_cat;
+  table["index_add"].infer = &infer_index_add;
   table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
   table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm, 1};
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};

@@ -114,3 +114,20 @@ def test_checks_of_torchs_kernels_at_the_call(name):
             WRONG[name](torch.ones(4, 3, device="neuron"))
         assert str(expected.value).splitlines()[0] in str(actual.value)
     torch.neuron.synchronize()
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (0, 2), (5, 0), (0, 0)])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_index_add_of_nothing(mode, sizes, dim):
+    """torch's meta function wants a first slice of both tensors."""
+
+    def added(device):
+        x = torch.ones(sizes, device=device)
+        shape = list(sizes)
+        shape[dim] = 0
+        index = torch.empty(0, dtype=torch.int64, device=device)
+        result = torch.index_add(x, dim, index, torch.ones(shape, device=device))
+        return result, x.index_add_(dim, index, torch.ones(shape, device=device))
+
+    for actual, expected in zip(added("neuron"), added("cpu"), strict=True):
+        torch.testing.assert_close(actual.cpu(), expected)
