@@ -34,6 +34,7 @@ def work(seed: int, count: int) -> None:
         if found := fuzz.check_seed(n):
             print(f"fault\n{found}\nend", flush=True)
         for call in range(n * CALLS, (n + 1) * CALLS) if count > 1 else ():
+            print(f"call {call}", flush=True)
             try:
                 check_call(call)
             except AssertionError as error:
@@ -53,8 +54,13 @@ def script_fails(script: str) -> str:
         return f"signal {-done.returncode}" if done.returncode < 0 else ""
 
 
-def crash(seed: int) -> str:
-    """The report of a program that ended its process."""
+def crash(line: str) -> str:
+    """The report of what ended its process: "seed n" or "call n"."""
+    if line.startswith("call"):
+        import calls
+
+        return f"{line}: {calls.Drawer(int(line[5:])).call().describe()}"
+    seed = int(line[5:])
     import runs
     import shrink
     import writer
@@ -107,7 +113,7 @@ class Session:
             lines.put(None)
 
         threading.Thread(target=read, daemon=True).start()
-        at, report = seed, None
+        at, last, report = seed, "", None
         while True:
             try:
                 line = lines.get(timeout=HANGS)
@@ -123,8 +129,10 @@ class Session:
                     report.append(line)
             elif line == "fault":
                 report = []
+            elif line.startswith("call "):
+                last = line
             elif line.startswith("seed "):
-                at = int(line[5:])
+                at, last = int(line[5:]), line
                 self.programs += 1
                 if self.left() < 0:
                     worker.kill()
@@ -140,7 +148,7 @@ class Session:
             worker.kill()
             status = worker.wait()
         if status != 0:
-            self.fault(f"the process ended with {status}\n{crash(at)}")
+            self.fault(f"the process ended with {status}\n{crash(last)}")
         return at + 1
 
 

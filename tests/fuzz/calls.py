@@ -228,8 +228,14 @@ class Drawer:
         if draw < 0.48:
             mode = r.choice(("floor", "trunc"))
             if r.random() < 0.5:
-                return self.binary(f"torch.div(a, b, rounding_mode='{mode}')", dtype, shape)
-            return Call(f"torch.div(a, {self.scalar()}, rounding_mode='{mode}')", {"a": self.tensor(dtype, shape)})
+                call = self.binary(f"torch.div(a, b, rounding_mode='{mode}')", dtype, shape)
+            else:
+                call = Call(f"torch.div(a, {self.scalar()}, rounding_mode='{mode}')", {"a": self.tensor(dtype, shape)})
+            a = call.operands["a"]
+            if a.dtype in SIGNED:  # the smallest one divided by -1 stops the process, on the CPU
+                smallest = torch.iinfo(a.dtype).min
+                call.operands["a"] = torch.where(a == smallest, smallest + 1, a)
+            return call
         if draw < 0.52:
             op = r.choice(("add", "sub"))
             return self.binary(f"torch.{op}(a, b, alpha={self.scalar()})", dtype, shape)

@@ -126,8 +126,9 @@ def nearer(a: torch.Tensor, e: torch.Tensor, statement: str, name: str, before: 
     if "\n" in statement or not statement.startswith(f"{name} = "):
         return False
     wide = {n: t.double() if t.is_floating_point() else t for n, t in before.items()}
+    wider = re.sub(r"torch\.b?float16|torch\.half", "torch.float64", statement)
     try:
-        exact = eval(statement.partition(" = ")[2], {**namespace(), "dev": "cpu", "k": 0, **wide})
+        exact = eval(wider.partition(" = ")[2], {**namespace(), "dev": "cpu", "k": 0, **wide})
     except Exception:
         return False
     if not isinstance(exact, torch.Tensor) or exact.shape != a.shape:
