@@ -140,11 +140,9 @@ class Session:
                     return at
             elif line.startswith("fallbacks"):
                 self.say(line)
-        hung = worker.poll() is None and line is None and not lines.empty()
-        worker.kill() if hung else None
         try:
             status = worker.wait(timeout=10)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired:  # it hangs
             worker.kill()
             status = worker.wait()
         if status != 0:

@@ -14,7 +14,7 @@ import writer
 from program import Program, Thread
 from runs import Fault, Run, check
 
-SEEDS = 48
+SEEDS = 180
 PROGRAM = Program(
     (Thread(("t0 = fill(1, (3, 4)).to(dev)",), ("t1 = (t0 * 2 + k).sum(-1)", "t0 = t0 - 1"), 3),), {"max_ops": 3}, 2
 )
