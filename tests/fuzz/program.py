@@ -15,6 +15,10 @@ HELPERS = (
 )  # fmt: skip
 
 
+#: Tunables of a program that does not say otherwise: windows are fused at once, not when a background thread is done.
+DEFAULTS = {"background": "off"}
+
+
 @dataclass(frozen=True)
 class Thread:
     """What one thread does: `setup`, then `rounds` times `body` with k = 0, 1, ...; each statement may be a block."""
@@ -52,7 +56,7 @@ class Program:
     """The threads; `limits`, tunables of adaptive/params.py; and the threads that kernels run on, at most."""
 
     threads: tuple[Thread, ...]
-    limits: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, int | str] = field(default_factory=dict)
     num_threads: int = 1
 
     def with_thread(self, i: int, thread: Thread) -> Program:
@@ -70,7 +74,9 @@ class Program:
 
     def script(self, checks: str) -> str:
         """A script of its own that runs the program and then `checks`."""
-        variables = {f"ADAPTIVE_EAGER_{name.upper()}": str(value) for name, value in self.limits.items()}
+        variables = {
+            f"ADAPTIVE_EAGER_{name.upper()}": str(value) for name, value in {**DEFAULTS, **self.limits}.items()
+        }
         variables |= {"ADAPTIVE_EAGER_CACHE": "off", "ADAPTIVE_EAGER_FALLBACK": "quiet"}
         names = ", ".join(f"thread_{i}" for i in range(len(self.threads)))
         helpers = "\n\n".join(inspect.getsource(helper) for helper in HELPERS)

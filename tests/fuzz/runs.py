@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import prelude
 import refed
 import torch
-from program import Program, Run
+from program import DEFAULTS, Program, Run
 
 from adaptive_eager import backend, params
+from adaptive_eager.variants import Variants
 
+#: Bytes of device memory that earlier programs left for good.
+_leaked = 0
 REFERENCE = Run("stepwise", together=False)
-_NAMES = ("max_ops", "min_ops", "max_bytes", "hot_after", "parallel_grain")
 
 
 @dataclass(frozen=True)
@@ -60,18 +62,19 @@ with ae.stepwise():
 
 
 @contextlib.contextmanager
-def limited(limits: dict[str, int]) -> Iterator[None]:
-    """Sets tunables for a while, and starts without any plan."""
+def limited(limits: dict[str, int | str]) -> Iterator[None]:
+    """Sets tunables for a while, and starts without any plan or what led to one."""
 
     def take() -> None:
-        for name in _NAMES:
+        for name in backend._EXTENSION_PARAMS:
             backend._C.set_param(name, params.get(name))
         planner = backend.planner()
         planner._version = planner.kernels.keys.key("plan", "", [(n, str(v)) for n, v in params.keyed()])[:32]
         planner.failures.clear()
+        planner.variants = Variants()  # other programs' variants are not this one's
         backend._C.clear_plans()
 
-    with params.override(**limits):
+    with params.override(**{**DEFAULTS, **limits}):
         take()
         yield
     take()
@@ -82,7 +85,7 @@ def host_ops() -> int:
     return backend._C.stats()["host_ops"] + sum(backend._C.fallback_counts().values())
 
 
-def allocated(most: float = float("inf")) -> int:
+def allocated(most: float) -> int:
     """Bytes of device memory in use; if they are more than `most`, what is garbage goes first."""
     backend._C.flush()
     for _ in range(3):  # what one collection finalizes, the next one frees
@@ -96,10 +99,11 @@ def check(program: Program, runs: tuple[Run, ...] | None = None, cpu: bool = Tru
 
     Raises what the reference itself raises as RuntimeError if the CPU refuses the program too.
     """
+    global _leaked
     torch.set_num_threads(1)
     functions = program.functions()
     with limited(program.limits):
-        before = allocated()
+        before = _leaked = allocated(_leaked)
         used = host_ops()
         reference = REFERENCE
         try:
@@ -123,7 +127,7 @@ def check(program: Program, runs: tuple[Run, ...] | None = None, cpu: bool = Tru
             if failures := backend.planner().failures:
                 return Fault("unfused", run, "\n".join(failures.values()))
             if not leaked and allocated(before) > before:
-                return Fault("memory", run, f"{allocated() - before} bytes stay allocated")
+                return Fault("memory", run, f"{allocated(before) - before} bytes stay allocated")
         torch.set_num_threads(1)
         if cpu:
             for i, thread in enumerate(program.threads):

@@ -390,6 +390,14 @@ STATEMENTS: dict[str, tuple[float, list[str]]] = {
             "{leaf}.grad.mul_({s})",
         ],
     ),
+    "autocast": (
+        2,
+        [
+            "with torch.autocast(dev, dtype=torch.bfloat16):\n    {f2} = F.linear({f}, {matrix})",
+            "with torch.autocast(dev, dtype=torch.bfloat16):\n    {f2} = torch.softmax({f} @ {same}.mT, {d})",
+            "with torch.autocast(dev, dtype=torch.bfloat16):\n    {f2} = F.layer_norm({f} * 2, {f}.shape[-1:])",
+        ],
+    ),
     "loop": (
         4,
         [

@@ -318,4 +318,6 @@ def write(seed: int) -> Program:
             threads.append(without_refused(writer.thread(max(statements, 3), draw.choice((1, 2, 3, 3, 4, 5)))))
         often = draw.choice((0.1, 0.3, 0.6))  # small limits cut windows short
         limits = {name: draw.choice(choices) for name, choices in LIMITS.items() if draw.random() < often}
+        if draw.random() < 0.1:
+            limits["background"] = "on"
     return Program(tuple(threads), limits, draw.choice((1, 2)))
