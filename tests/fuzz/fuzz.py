@@ -41,6 +41,8 @@ def again(program: Program, fault: Fault) -> Fault | None:
 
 
 def same_fault(program: Program, fault: Fault) -> bool:
+    if fault.kind == "error" and any(writer.refused(thread) for thread in program.threads):
+        return False
     found = again(program, fault)
     if found is None or found.kind != fault.kind:
         return False

@@ -225,7 +225,8 @@ EXPRESSIONS: dict[str, tuple[float, list[str]]] = {
             "{x}.view_as({x})",
             "{x}.detach()",
             "{x}.movedim({d}, {e})",
-            "torch.as_strided({x}, ({m}, {m}), ({1|2|0}, {1|3}), {0|1})",
+            "torch.as_strided({x}.contiguous(), ({x}.numel() // 2,), (2,))",
+            "torch.as_strided({x}.contiguous(), ({m}, {x}.numel() // 3), ({0|1}, 1))",
             "{x}.view(torch.{int32|int16|float32|uint8})",
             "{new}, {new} = {x}.chunk(2, {d})",
             "{new}, *_ = {x}.split({1|2}, {d})",
@@ -394,8 +395,7 @@ STATEMENTS: dict[str, tuple[float, list[str]]] = {
         2,
         [
             "with torch.autocast(dev, dtype=torch.bfloat16):\n    {f2} = F.linear({f}, {matrix})",
-            "with torch.autocast(dev, dtype=torch.bfloat16):\n    {f2} = torch.softmax({f} @ {same}.mT, {d})",
-            "with torch.autocast(dev, dtype=torch.bfloat16):\n    {f2} = F.layer_norm({f} * 2, {f}.shape[-1:])",
+            "with torch.autocast(dev, dtype=torch.bfloat16):\n    {f2} = torch.tanh({f} @ {same}.mT) * {s}",
         ],
     ),
     "loop": (
