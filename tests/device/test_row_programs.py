@@ -284,7 +284,8 @@ def test_statistics_that_the_ops_return():
 
 def test_empty_inputs():
     def program(device, k):
-        x, running = torch.randn(0, 4, 3, device=device), [torch.zeros(4, device=device), torch.ones(4, device=device)]
+        x = torch.randn(0, 4, 3, device=device)
+        running = [torch.zeros(4, device=device), torch.ones(4, device=device)]
         return [
             F.layer_norm(x, (3,)), F.group_norm(x, 2), F.batch_norm(x, *running), F.layer_norm(x.view(3, 0), (0,)), *running,
         ]  # fmt: skip
