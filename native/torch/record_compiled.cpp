@@ -29,6 +29,9 @@ void prepare_written(const OpVariant& variant, const at::Tensor& out, const Resu
     TORCH_CHECK(out.sizes() == c10::IntArrayRef(result.sizes), "output with shape ", out.sizes(),
                 " doesn't match the broadcast shape ", c10::IntArrayRef(result.sizes));
   } else {
+    TORCH_CHECK(variant.row->kind != OpKind::kRowProgram || out.scalar_type() == result.dtype,
+                "Expected out tensor to have dtype ", c10::scalarTypeToTypeMeta(result.dtype), ", but got ",
+                out.dtype(), " instead");
     TORCH_CHECK(!variant.row->is(kSameOut) || out.scalar_type() == result.dtype, "Found dtype ", out.scalar_type(),
                 " but expected ", result.dtype);
     at::native::resize_output(out, result.sizes);

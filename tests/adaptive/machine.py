@@ -9,15 +9,19 @@ from __future__ import annotations
 import itertools
 from math import prod
 from random import Random
+from typing import Any
 
 from traces import Tensor, TraceBuilder, strides_of
 
-from adaptive_eager import planner
 from adaptive_eager.assemble import LaunchRecipe
 from adaptive_eager.expansion import expand
+from adaptive_eager.planner import _design
 from adaptive_eager.trace import FIRST_TEMPORARY, Node, Scalar, Trace
 
 PRIME = 10007
+
+#: Memory of a kernel's accesses, by number, that nobody else sees.
+Scratch = dict[int, list[int]]
 
 
 def scalar_op(op, args):
@@ -85,8 +89,7 @@ class Machine:
         if node.kind == "reduction":
             values = self.reduce(node, ins[0])
         elif node.op == "draw":
-            stream = 1000 * (node.recorded + 1)  # each recorded op has its own
-            values = [(v + stream) % PRIME for v in self.read(out)]
+            values = [(v + 1000 * (node.recorded + 1)) % PRIME for v in self.read(out)]
         elif node.op == "twice":
             values = [2 * v % PRIME for v in self.read(ins[0])]
         else:
@@ -122,8 +125,9 @@ class Machine:
         """Kept points of a kernel, in the order of its loops."""
         return prod(n for n, kind in zip(self.sizes(recipe), recipe.kernel.dims, strict=True) if kind == "k")
 
-    def run_kernel(self, recipe: LaunchRecipe, items: range | None = None) -> None:
-        """One kernel, or some of its items, point by point; every store is seen by the points after it."""
+    def run_kernel(self, recipe: LaunchRecipe, items: range | None = None, scratch: Scratch | None = None) -> None:
+        """One kernel, or some of its items, point by point; every store is seen by the points after it. Accesses of
+        `scratch` go to memory of its own."""
         kernel = recipe.kernel
         sizes = self.sizes(recipe)
         everything = (*kernel.program, *kernel.epilogue)
@@ -136,6 +140,8 @@ class Machine:
                 assert (letter == "0") == (d < 0) or size == 1
                 assert letter != "c" or d < 0 or size == 1 or x.strides[d] == 1
                 at += i * x.strides[d] if d >= 0 else 0
+            if scratch and access in scratch:
+                return scratch[access], at
             return self.memory[x.storage], at
 
         def evaluate(values, numbers, index):
@@ -180,45 +186,62 @@ class Machine:
 
     # -- strips --------------------------------------------------------------------------------------------------------
 
-    def run_strip(self, recipes: list[LaunchRecipe], random: Random) -> None:
-        """Kernels of a strip, a few rows at a time: blocks of rows in any order, each as far as it happens to get, as
-        on many threads (native/torch/strip.cpp)."""
+    def run_strip(self, strip: Any, random: Random) -> None:
+        """Kernels of a strip, a few rows at a time: blocks of rows in any order, each as far as it happens to get and
+        with scratch memory of its own, as on many threads (native/torch/strip.cpp)."""
+        recipes = strip.recipes
         if len(recipes) == 1:
             return self.run_kernel(recipes[0])
         counts = [self.items(r) for r in recipes]
         (rows,) = {n for n, r in zip(counts, recipes, strict=True) if r.kind == "inner"}
         assert all(r.kind in ("map", "inner") for r in recipes)
-        assert all(n % rows == 0 for n in counts), "a kernel of a strip without whole rows"
+        assert all(n == 0 if rows == 0 else n % rows == 0 for n in counts), "a kernel of a strip without whole rows"
         blocks, at = [], 0
         while at < rows:
             end = min(rows, at + random.randint(1, max(1, rows // 2)))
-            blocks.append((range(at, end), iter(zip(recipes, counts, strict=True))))
+            blocks.append((range(at, end), self._scratch(strip), iter(enumerate(zip(recipes, counts, strict=True)))))
             at = end
         while blocks:
-            block, left = blocks[random.randrange(len(blocks))]
-            recipe, n = next(left, (None, 0))
+            block = blocks[random.randrange(len(blocks))]
+            items, scratch, left = block
+            k, (recipe, n) = next(left, (-1, (None, 0)))
             if recipe is None:
-                blocks = [b for b in blocks if b[1] is not left]
+                blocks.remove(block)
             else:
-                self.run_kernel(recipe, range(block.start * n // rows, block.stop * n // rows))
+                self.run_kernel(recipe, range(items.start * n // rows, items.stop * n // rows), scratch[k])
+
+    def _scratch(self, strip: Any) -> list[Scratch]:
+        """Scratch of each kernel of a strip, with nothing of use in it."""
+        found: list[Scratch] = [{} for _ in strip.recipes]
+        shared: dict[int, list[int]] = {}
+        for launch, access, number in strip.scratch:
+            x = self.tensor(strip.recipes[launch].accesses[access][0])
+            found[launch][access] = shared.setdefault(number, [-5000] * len(self.memory[x.storage]))
+        return found
 
 
-def planned(trace: Trace) -> list[Node | list[LaunchRecipe]]:
-    """What the planner makes of a trace: host nodes, and the recipes of strips."""
-    return [trace.nodes[step] if isinstance(step, int) else step.recipes for step in planner._design(trace).steps]
+def in_some_order(steps: list[Any], random: Random) -> list[Any]:
+    """Steps as they may run: those of a batch in any order."""
+    ordered, at = [], 0
+    while at < len(steps):
+        batch = steps[at : at + (1 if isinstance(steps[at], int) else steps[at].batch)]
+        ordered += random.sample(batch, len(batch))
+        at += len(batch)
+    return ordered
 
 
 def run_both(t: TraceBuilder, live, random: Random | None = None, backwards: bool = False):
     """(memory after the ops one by one, memory after the plan): storages that can still be seen."""
-    trace = t.build(live)
-    expanded = expand(trace)
-    one_by_one, by_plan = Machine(t, expanded), Machine(t, expanded, backwards)
-    for node in expanded.nodes:
+    recorded = t.build(live)
+    trace = expand(recorded)
+    one_by_one, by_plan = Machine(t, trace), Machine(t, trace, backwards)
+    for node in trace.nodes:
         one_by_one.run_node(node)
-    for step in planned(trace):
-        if isinstance(step, Node):
-            by_plan.run_node(step)
+    random = random or Random(0)
+    for step in in_some_order(_design(recorded).steps, random):
+        if isinstance(step, int):
+            by_plan.run_node(recorded.nodes[step])
         else:
-            by_plan.run_strip(step, random or Random(0))
+            by_plan.run_strip(step, random)
     seen = {x.storage for x in live} | {s for s, before in enumerate(t.from_before) if before}
     return [{s: m.memory[s] for s in sorted(seen)} for m in (one_by_one, by_plan)]

@@ -46,7 +46,7 @@ class TestSoftmax:
     @pytest.mark.parametrize("dim", [0, 1, 2])
     @pytest.mark.parametrize("op", SOFTMAXES)
     def test_forward_and_backward(self, x, op, dim):
-        expected = SOFTMAXES[op](x, dim)
+        expected = SOFTMAXES[op](x.double(), dim).to(x.dtype)
         w = Window()
         y = softmax(w.t, w.input(x), dim, op)
         g = torch.randn_like(expected)
@@ -227,8 +227,35 @@ class TestBackward:
         self.check(x, affine, wanted, "native_batch_norm_backward", forward, 0b101, 0b010, (4,), constant=True)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("sizes", [(4,), (6, 4), (2, 4, 3, 5)], ids=str)
+def test_nll_loss_backward(sizes, reduction, weighted):
+    torch.manual_seed(4)
+    classes, number = (0 if len(sizes) == 1 else 1), ("none", "mean", "sum").index(reduction)
+    logits = torch.randn(sizes, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(0, 4, sizes[:classes] + sizes[classes + 1 :])
+    if target.dim():
+        target.view(-1)[1] = 2  # the index to ignore, below
+    weight = torch.rand(4, dtype=torch.float64) if weighted else None
+    loss = torch.nn.functional.nll_loss(logits, target, weight, ignore_index=2, reduction=reduction)
+    grad = torch.randn_like(loss)
+    (expected,) = torch.autograd.grad(loss, logits, grad)
+    counted = (weight if weighted else torch.ones(4, dtype=torch.float64))[target] * (target != 2)
+    w = Window()
+    made = w.t.result(sizes, "f64")
+    own = grad.unsqueeze(classes) if reduction == "none" else grad
+    shape = [4 if d == classes else 1 for d in range(len(sizes))]
+    inputs = [own, target.unsqueeze(classes), weight if weight is None else weight.view(shape), counted.sum()]
+    op = "nll_loss2d_backward" if len(sizes) == 4 else "nll_loss_backward"
+    w.t.row(op, [w.input(x) for x in inputs], [made], scalars=[2.0], attrs=[classes - len(sizes), number])
+    w.run()
+    close(w.value(made), expected)
+
+
 def test_every_program_is_tested():
     assert set(ROW_PROGRAMS) == {
         *SOFTMAXES, *(op + "_backward_data" for op in SOFTMAXES),
         *(f"native_{name}_norm{end}" for name in ("layer", "group", "batch") for end in ("", "_backward")),
+        "nll_loss_backward", "nll_loss2d_backward",
     }  # fmt: skip

@@ -7,14 +7,13 @@ from random import Random
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from machine import planned, run_both
+from machine import run_both
 from random_windows import windows
 from row_calls import layer_norm, softmax, softmax_backward
 from traces import TraceBuilder
 
 from adaptive_eager import params
-from adaptive_eager.expansion import expand
-from adaptive_eager.trace import Node
+from adaptive_eager.planner import _design
 
 
 def strips_of(t, live):
@@ -23,8 +22,8 @@ def strips_of(t, live):
         expected, by_plan = run_both(t, live, Random(seed), backwards=seed % 2 == 1)
         assert by_plan == expected
     return [
-        step.recorded if isinstance(step, Node) else [sorted(set(recipe.nodes)) for recipe in step]
-        for step in planned(expand(t.build(live)))
+        step if isinstance(step, int) else [sorted(set(recipe.nodes)) for recipe in step.recipes]
+        for step in _design(t.build(live)).steps
     ]
 
 

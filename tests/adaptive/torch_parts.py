@@ -8,7 +8,14 @@ from traces import Tensor, TraceBuilder
 from adaptive_eager.expansion import expand
 from adaptive_eager.trace import FIRST_TEMPORARY, Node, Trace
 
-DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "bool": torch.bool}
+DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "bool": torch.bool,
+    "i64": torch.int64,
+}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -48,7 +55,7 @@ class Window:
                 self.t.scalars[s.number] if not s.dims else points(value_of(s.number), s.dims) for s in node.scalars
             ]
             out = value_of(node.outputs[0].operand)
-            result = part(node, inputs, scalars)
+            result = part(node, inputs, scalars, out.shape)
             # A temporary has the shape that the plan says, and nothing is broadcast into it.
             assert result.shape == out.shape, (node, result.shape, out.shape)
             out.copy_(result)
@@ -66,7 +73,7 @@ def points(x: torch.Tensor, dims: int) -> int:
     return torch.Size(n for d, n in enumerate(x.shape) if dims >> d & 1).numel()
 
 
-def part(node: Node, inputs: list[torch.Tensor], scalars: list[float]) -> torch.Tensor:
+def part(node: Node, inputs: list[torch.Tensor], scalars: list[float], shape: torch.Size) -> torch.Tensor:
     """One part: computed in its compute dtype, rounded to its result's."""
     inputs = [x.to(DTYPES[node.compute]) for x in inputs]
     if node.kind == "reduction":
@@ -84,5 +91,14 @@ def part(node: Node, inputs: list[torch.Tensor], scalars: list[float]) -> torch.
     else:
         operands, numbers = iter(inputs), iter(scalars)
         args = [next(operands) if a == "x" else a if isinstance(a, float) else next(numbers) for a in node.args]
-        result = args[0].clone() if node.op == "copy" else getattr(torch, node.op)(*args)
+        if node.op == "copy":
+            result = args[0].clone()
+        elif node.op == "where":
+            result = torch.where(args[0].bool(), *args[1:])
+        elif node.op == "is_index":  # whether a point's index along a dim is the value
+            dim = int(node.attrs[0])
+            along = [-1 if d == dim % len(shape) else 1 for d in range(len(shape))]
+            result = (torch.arange(shape[dim]).view(along) == args[0]).expand(shape)
+        else:
+            result = getattr(torch, node.op)(*args)
     return result.to(DTYPES[node.result])

@@ -346,7 +346,7 @@ class TraceBuilder:
             words.append(node["part"] << 40 | len(node["inputs"]) << 32 | len(node["outputs"]) << 24)
             words[-1] |= len(node["attrs"]) << 16
             words[-1] |= dtypes.index(node["compute"]) << 8 | dtypes.index(node["result"])
-            words += [_hash(a) if isinstance(a, str) else a for a in node["attrs"]]
+            words += [_hash(a) if isinstance(a, str) else a & (1 << 64) - 1 for a in node["attrs"]]
             words += [g for _, g in (*node["inputs"], *node["outputs"])]
         for slot, shape, dtype, contiguous, code in geometries:
             words.append(slot << 32 | shape << 16 | len(code) << 9 | contiguous << 8 | dtypes.index(dtype))
