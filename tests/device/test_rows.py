@@ -1,4 +1,4 @@
-"""Row programs on the device: softmax and the normalisations, in every mode the same bits, and the CPU's values."""
+"""Ops over rows, on the device: softmax and the normalisations, in every mode the same bits, and the CPU's values."""
 
 from __future__ import annotations
 
