@@ -6,8 +6,10 @@ candidates as scripts. FUZZ_SEED=n repeats one program; FUZZ_LOG=file gets a lin
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -165,8 +167,10 @@ def main() -> int:
             session = Session(float(os.environ.get("FUZZ_SECONDS", "1800")))
             seed = int(time.time()) << 8
             session.say(f"from seed {seed}")
-            while session.left() > 0:
-                seed = session.run(seed, 300)  # a new process now and then: its kernels are never freed
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            with contextlib.suppress(KeyboardInterrupt):  # the totals are told all the same
+                while session.left() > 0:
+                    seed = session.run(seed, 300)  # a new process now and then: its kernels are never freed
     seconds = time.monotonic() - session.start
     session.say(f"{seconds:.0f} seconds, {session.programs} programs, {session.faults} faults")
     return 1 if session.faults else 0

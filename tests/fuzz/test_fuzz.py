@@ -52,9 +52,10 @@ from adaptive_eager import planner
 
 plan = planner.Planner._plan_window
 
-def wrong(self, trace):
+def wrong(self, trace, *others):
     swapped = {"mul": "add", "sub": "add"}
-    return plan(self, replace(trace, nodes=tuple(replace(n, op=swapped.get(n.op, n.op)) for n in trace.nodes)))
+    nodes = tuple(replace(n, op=swapped.get(n.op, n.op)) for n in trace.nodes)
+    return plan(self, replace(trace, nodes=nodes), *others)
 
 planner.Planner._plan_window = wrong
 """
