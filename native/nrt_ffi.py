@@ -2,7 +2,7 @@
 
 # ruff: noqa
 # fmt: off
-HEADER_DIGEST = "32ab6a937cb1b61c512fb1a852c791341db09a913d0dec3f1df76442115a3ff6"
+HEADER_DIGEST = "21a17c893868114f0364fb2c268a4ce809adf72a32bf3c794f7e2ad4ad664bcb"
 import _cffi_backend
 
 ffi = _cffi_backend.FFI('nrt_ffi',
