@@ -308,6 +308,18 @@ std::pair<size_t, size_t> memory_info(int device) {
   return {std::min(left, host_available()), memory.bytes_limit};
 }
 
+bool has_room(size_t bytes, int device) {
+  static const size_t limit = [device] {
+    MemoryStats memory;
+    size_t size = 0;
+    runtime_api().vnc_memory_stats(static_cast<uint32_t>(device), &memory, sizeof memory, &size);
+    return memory.bytes_limit;
+  }();
+  DevicePool& p = pool(device);
+  Guard lock(p.mutex);
+  return static_cast<size_t>(p.allocated - p.adopted) + bytes <= limit;
+}
+
 void reset_peak_stats(int device) {
   DevicePool& p = pool(device);
   Guard lock(p.mutex);

@@ -42,6 +42,8 @@ c10::Allocator* allocator();
 std::map<std::string, int64_t> memory_stats(int device);
 // (free, total) bytes of the device. What is held for re-use is not free.
 std::pair<size_t, size_t> memory_info(int device);
+// Whether the device has `bytes` besides what is in use.
+bool has_room(size_t bytes, int device);
 void reset_peak_stats(int device);
 // Gives unused segments back to the runtime.
 void empty_cache(int device);

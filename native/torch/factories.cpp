@@ -86,7 +86,7 @@ Tensor& arange(const Scalar& start, const Scalar& end, const Scalar& step, Tenso
     else
       r.scalar(s.toDouble());
   }
-  r.output(out.unsafeGetTensorImpl(), false);
+  r.overwritten(out.unsafeGetTensorImpl());
   r.finish(compute, dtype);
   return out;
 }

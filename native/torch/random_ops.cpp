@@ -54,7 +54,7 @@ void record(const Tensor& self, const OpRow& row, const Generator& generator, Sc
   r.scalar(d.seed);
   r.scalar(d.offset);
   more(r);
-  r.output(self.unsafeGetTensorImpl(), false);
+  r.overwritten(self.unsafeGetTensorImpl());
   r.finish(compute, result);
 }
 

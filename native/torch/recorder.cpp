@@ -144,7 +144,12 @@ void Recording::output(c10::TensorImpl* t, bool fresh) {
   window_.add_operand(t);
   ++node_.n_out;
   if (fresh && window_.slots.size() > slots) window_.made.back() = 1;
-  if (fresh) node_.fresh_bytes += static_cast<int64_t>(t->unsafe_storage().nbytes());
+}
+
+void Recording::overwritten(c10::TensorImpl* t) {
+  const bool whole =
+      t->is_contiguous() && static_cast<size_t>(t->numel()) * t->itemsize() == t->unsafe_storage().nbytes();
+  output(t, whole);
 }
 
 void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
@@ -155,8 +160,7 @@ void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
   const uint64_t op =
       node_.row->id + (node_.args << 20) + (uint64_t{last.ndim} << 8) + static_cast<uint8_t>(node_.compute);
   node_.context = t_call ? kInsideCall : recorder_.next_context(op);
-  window_.fresh_bytes += node_.fresh_bytes;
-  if (window_.fresh_bytes > params().max_bytes) window_.shed();
+  if (window_.new_bytes > params().max_bytes) window_.shed();
   window_.nodes.push_back(std::move(node_));
   if (!t_call) ++window_.calls;
   ++stats().ops_recorded;
@@ -247,12 +251,33 @@ void Recorder::cut_and_run() {
     GilFreeLock lock(window_mutex_);
     if (!is_full()) return;
     cause = window_.held_bytes > params().max_bytes ? FlushCause::kBytes : FlushCause::kFull;
-    std::swap(window_, running_);
-    window_.renew();
-    const size_t cut = cut_position(running_);
-    if (cut < running_.nodes.size()) running_.split(cut, window_);
+    take_head();
   }
   run_locked(cause);
+}
+
+// Memory that the window will need again when it runs must not be given away before.
+void Recorder::make_room(size_t bytes) {
+  const auto needed = [&] {
+    GilFreeLock lock(window_mutex_);
+    return window_.shed_bytes != 0 && !has_room(bytes + static_cast<size_t>(window_.shed_bytes), device_);
+  };
+  while (needed()) {
+    GilFreeLock execution(execution_mutex_);
+    {
+      GilFreeLock lock(window_mutex_);
+      if (window_.empty()) return;
+      take_head();
+    }
+    run_locked(FlushCause::kMemory);
+  }
+}
+
+void Recorder::take_head() {
+  std::swap(window_, running_);
+  window_.renew();
+  const size_t cut = cut_position(running_);
+  if (cut < running_.nodes.size()) running_.split(cut, window_);
 }
 
 void Recorder::run_locked(FlushCause cause) {
@@ -409,6 +434,7 @@ namespace {
 // Memory for a new tensor. What the pending window holds and nobody else does is given back before memory is said to be
 // out.
 c10::DataPtr memory(size_t bytes, int device) {
+  recorder(device).make_room(bytes);
   try {
     return allocate(bytes, device);
   } catch (const c10::OutOfMemoryError&) {

@@ -36,6 +36,8 @@ class Recorder {
   bool idle();
   // Whether a recorded op reads or writes this storage.
   bool pending(const c10::StorageImpl* storage);
+  // Runs ops until the device has room for `bytes` more beside what the rest of the window needs to run.
+  void make_room(size_t bytes);
   int device() const { return device_; }
 
   // Held over direct host access to device memory, so that no other thread is running kernels meanwhile.
@@ -55,6 +57,7 @@ class Recorder {
   void run_locked(FlushCause cause);  // execution_mutex_ held; runs running_
   void cut_and_run();                 // window full: runs its head, keeps its tail pending
   void run_planned(const Plan& plan, size_t first_node);
+  void take_head();                    // both held: a window's head to run, its tail stays pending
   std::shared_ptr<Plan> fused_plan();  // of running_; null: op by op
   void run_unfused(size_t begin, size_t end);
   void run_node(size_t i);
@@ -135,7 +138,10 @@ class Recording {
     ++node_.n_attrs;
   }
   void attr(const std::string& text);
+  // `fresh`: nothing that its memory holds now is needed.
   void output(c10::TensorImpl* t, bool fresh);
+  // An output all of whose elements are written.
+  void overwritten(c10::TensorImpl* t);
   // How many of the writes just before this one to the same storage it does not overlap.
   void part(int number) { node_.part = static_cast<uint16_t>(number); }
   void host(std::unique_ptr<HostCall> call) { node_.host = std::move(call); }

@@ -169,7 +169,7 @@ void copy_part(const Tensor& self, const Tensor& source, int part) {
   const ScalarType dtype = self.scalar_type();
   Recording rec(recorder(self.device().index()), kCopy);
   rec.input(source.unsafeGetTensorImpl());
-  rec.output(self.unsafeGetTensorImpl(), false);
+  rec.overwritten(self.unsafeGetTensorImpl());
   rec.part(part);
   rec.finish(dtype, dtype);
 }
@@ -185,7 +185,7 @@ void copy_reversed(const Tensor& self, const Tensor& source, std::bitset<64> dim
   const ScalarType dtype = self.scalar_type();
   Recording rec(recorder(self.device().index()), kCopy);
   rec.input(source.unsafeGetTensorImpl(), strides, offset);
-  rec.output(self.unsafeGetTensorImpl(), false);
+  rec.overwritten(self.unsafeGetTensorImpl());
   rec.finish(dtype, dtype);
 }
 
@@ -269,7 +269,7 @@ void fill_part(Tensor& self, const Scalar& value, int part) {
   const ScalarType dtype = self.scalar_type();
   Recording rec(recorder(self.device().index()), kFill);
   rec.scalar(value);
-  rec.output(self.unsafeGetTensorImpl(), false);
+  rec.overwritten(self.unsafeGetTensorImpl());
   rec.part(part);
   rec.finish(dtype, dtype);
 }

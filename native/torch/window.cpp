@@ -27,7 +27,7 @@ void Window::renew() {
   slots.clear();
   made.clear();
   foreign_slots.clear();
-  fresh_bytes = held_bytes = 0;
+  new_bytes = held_bytes = shed_bytes = 0;
   calls = 0;
 }
 
@@ -41,13 +41,16 @@ void take_memory(c10::StorageImpl* storage) {
 }  // namespace
 
 void Window::shed() {
-  fresh_bytes = held_bytes = 0;
+  new_bytes = held_bytes = 0;
   for (size_t s = 0; s < slots.size(); ++s) {
     if (slots[s].use_count() > 1 || !slots[s]->data_ptr()) continue;
-    if (made[s])
+    const auto bytes = static_cast<int64_t>(slots[s]->nbytes());
+    if (made[s]) {
       take_memory(slots[s].get());
-    else
-      held_bytes += static_cast<int64_t>(slots[s]->nbytes());
+      shed_bytes += bytes;
+    } else {
+      held_bytes += bytes;
+    }
   }
 }
 
@@ -93,8 +96,10 @@ void Window::split(size_t cut, Window& tail) {
     node.attrs = static_cast<uint32_t>(tail.attrs.size());
     tail.attrs.insert(tail.attrs.end(), a, a + node.n_attrs);
     tail.calls += node.context != kInsideCall;
-    tail.fresh_bytes += node.fresh_bytes;
     tail.nodes.push_back(std::move(node));
+  }
+  for (size_t s = 0; s < tail.slots.size(); ++s) {
+    if (tail.made[s] && !tail.slots[s]->data_ptr()) tail.shed_bytes += static_cast<int64_t>(tail.slots[s]->nbytes());
   }
   nodes.resize(cut);
 }

@@ -58,9 +58,8 @@ struct Node {
   const OpRow* row;
   const Origin* origin;
   std::unique_ptr<HostCall> host;
-  uint64_t args;        // ArgKind of each argument in schema order, four bits each
-  uint64_t context;     // hash over the last calls, for the cut; kInsideCall if more ops of its call follow
-  int64_t fresh_bytes;  // of storages made for its outputs
+  uint64_t args;     // ArgKind of each argument in schema order, four bits each
+  uint64_t context;  // hash over the last calls, for the cut; kInsideCall if more ops of its call follow
   uint32_t operands, scalars, attrs;
   uint8_t n_in, n_out, n_scalars, n_attrs;
   uint16_t part;  // writes of its output's storage just before it that it does not overlap
@@ -77,8 +76,9 @@ struct Window {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> slots;
   ska::flat_hash_map<c10::StorageImpl*, uint32_t> foreign_slots;  // storages not made by our allocator
   std::vector<uint8_t> made;  // per slot: a node of the window made it, so that nothing is in its memory yet
-  int64_t fresh_bytes = 0;    // of storages that its nodes made since `shed` was called
+  int64_t new_bytes = 0;      // of storages that came in since `shed` was called
   int64_t held_bytes = 0;     // that nobody else holds any more, as `shed` found them
+  int64_t shed_bytes = 0;     // that `shed` took: running needs no more than these again
   int64_t calls = 0;          // that ended in here: an op each, or one with many tensors (Call)
 
   Window() { renew(); }
@@ -101,6 +101,7 @@ struct Window {
     }
     slots.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
     made.push_back(0);
+    new_bytes += static_cast<int64_t>(storage->nbytes());
     return static_cast<uint32_t>(slots.size() - 1);
   }
 
