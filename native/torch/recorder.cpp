@@ -160,7 +160,10 @@ void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
   const uint64_t op =
       node_.row->id + (node_.args << 20) + (uint64_t{last.ndim} << 8) + static_cast<uint8_t>(node_.compute);
   node_.context = t_call ? kInsideCall : recorder_.next_context(op);
-  if (window_.new_bytes > params().max_bytes) window_.shed();
+  if (window_.new_bytes > params().max_bytes) {
+    window_.shed();
+    recorder_.sheds_ = true;
+  }
   window_.nodes.push_back(std::move(node_));
   if (!t_call) ++window_.calls;
   ++stats().ops_recorded;
@@ -258,8 +261,10 @@ void Recorder::cut_and_run() {
 
 // Memory that the window will need again when it runs must not be given away before.
 void Recorder::make_room(size_t bytes) {
+  if (!sheds_) return;
   const auto needed = [&] {
     GilFreeLock lock(window_mutex_);
+    sheds_ = window_.shed_bytes != 0;
     return window_.shed_bytes != 0 && !has_room(bytes + static_cast<size_t>(window_.shed_bytes), device_);
   };
   while (needed()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <string>
 
@@ -69,6 +70,7 @@ class Recorder {
   std::mutex execution_mutex_;  // taken before window_mutex_
   std::mutex window_mutex_;
   Window window_, running_;
+  std::atomic<bool> sheds_ = false;  // whether the window may need memory again that it gave away
   struct Met {
     uint64_t hash = 0, serial = 0;
   };
