@@ -297,7 +297,11 @@ void Recorder::run_locked(FlushCause cause) {
     const size_t n = running_.nodes.size();
     const bool fuse = params().mode == Mode::kAdaptive && n > 1 && !at::globalContext().deterministicAlgorithms();
     if (const std::shared_ptr<Plan> plan = fuse ? fused_plan() : nullptr) {
-      run_planned(*plan, 0);
+      try {
+        run_planned(*plan, 0);
+      } catch (const c10::OutOfMemoryError&) {  // of all its temporaries at once: nothing has run yet
+        run_unfused(0, n);
+      }
     } else {
       run_unfused(0, n);
     }
@@ -306,7 +310,8 @@ void Recorder::run_locked(FlushCause cause) {
   if (!error_.empty()) {
     std::string message = std::move(error_);
     error_.clear();
-    if (error_is_index_) TORCH_CHECK_INDEX(false, message);
+    if (error_kind_ == ErrorKind::kIndex) TORCH_CHECK_INDEX(false, message);
+    if (error_kind_ == ErrorKind::kMemory) C10_THROW_ERROR(OutOfMemoryError, message);
     TORCH_CHECK(false, message);
   }
 }
@@ -344,7 +349,12 @@ void Recorder::run_planned(const Plan& plan, size_t first_node) {
     if (step.host_node >= 0) {
       run_host(first_node + static_cast<size_t>(step.host_node));
     } else {
-      run_steps(&step, frame, first_node);
+      try {
+        run_steps(&step, frame, first_node);
+      } catch (const c10::OutOfMemoryError& e) {
+        const Node& node = running_.nodes[first_node + step.strip.launches.front().nodes.front()];
+        note_error(&node, e.what_without_backtrace(), ErrorKind::kMemory);
+      }
     }
     for (uint32_t k = 0; k < step.batch; ++k) {
       for (uint32_t operand : plan.steps[i + k].last_uses) frame.release(operand);
@@ -381,7 +391,11 @@ void Recorder::run_node(size_t i) {
       return note_error(&node, e.what());
     }
   }
-  run_planned(*entry->plan, i);
+  try {
+    run_planned(*entry->plan, i);
+  } catch (const c10::OutOfMemoryError& e) {
+    note_error(&node, e.what_without_backtrace(), ErrorKind::kMemory);
+  }
 }
 
 void Recorder::run_steps(const Step* steps, Frame& frame, size_t first_node) {
@@ -394,7 +408,6 @@ void Recorder::run_steps(const Step* steps, Frame& frame, size_t first_node) {
   }
   const BoundLaunch* failed = n > 1 ? run_launch_group(steps, n, frame) : run_strip(steps->strip, frame);
   if (failed) [[unlikely]] {
-    if (error_.empty()) error_is_index_ = false;
     const Node& node = running_.nodes[first_node + failed->launch->nodes[failed->error - 1]];
     note_error(&node, node.row->name == "bernoulli" ? "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
                                                     : "ZeroDivisionError: integer division or modulo by zero");
@@ -407,21 +420,21 @@ void Recorder::run_host(size_t i) {
   try {
     run_host_call(*this, running_, node);
   } catch (const c10::IndexError& e) {
-    if (error_.empty()) error_is_index_ = true;
-    note_error(&node, e.what_without_backtrace());
+    note_error(&node, e.what_without_backtrace(), ErrorKind::kIndex);
+  } catch (const c10::OutOfMemoryError& e) {
+    note_error(&node, e.what_without_backtrace(), ErrorKind::kMemory);
   } catch (const c10::Error& e) {
-    if (error_.empty()) error_is_index_ = false;
     note_error(&node, e.what_without_backtrace());
   } catch (const std::exception& e) {
-    if (error_.empty()) error_is_index_ = false;
     note_error(&node, e.what());
   }
 }
 
 // The first error of a window is the one the program would have met; the ops after it still run, so that everything
 // that does not depend on the failed op keeps its value.
-void Recorder::note_error(const Node* node, const std::string& what) {
+void Recorder::note_error(const Node* node, const std::string& what, ErrorKind kind) {
   if (!error_.empty()) return;
+  error_kind_ = kind;
   error_ = "[neuron." + node->row->name + "] " + what;
   const std::string where = describe(node->origin);
   if (!where.empty()) error_ += "\n  recorded at " + where;

@@ -28,6 +28,9 @@ class GilFreeLock {
   std::mutex& mutex_;
 };
 
+// What Python raises for it: RuntimeError, IndexError, torch.OutOfMemoryError.
+enum class ErrorKind : uint8_t { kOther, kIndex, kMemory };
+
 class Recorder {
  public:
   explicit Recorder(int device) : device_(device) {}
@@ -64,7 +67,7 @@ class Recorder {
   void run_node(size_t i);
   void run_host(size_t i);
   void run_steps(const Step* steps, Frame& frame, size_t first_node);  // the batch that begins here
-  void note_error(const Node* node, const std::string& what);
+  void note_error(const Node* node, const std::string& what, ErrorKind kind = ErrorKind::kOther);
 
   const int device_;
   std::mutex execution_mutex_;  // taken before window_mutex_
@@ -83,7 +86,7 @@ class Recorder {
   std::vector<size_t> last_use_;  // per slot, while a window runs op by op
   uint64_t windows_run_ = 0;
   std::string error_;  // first data error of the running window
-  bool error_is_index_ = false;
+  ErrorKind error_kind_ = ErrorKind::kOther;
 };
 
 Recorder& recorder(int device);

@@ -301,3 +301,31 @@ def test_what_is_made_for_one_op_does_not_pile_up(name, mode):
         assert torch.neuron.max_memory_allocated() - before <= 20 * bytes_
     finally:
         backend._C.set_param("max_bytes", most)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["adaptive", "per_op", "stepwise"])
+def test_what_does_not_need_the_memory_that_is_out_keeps_its_value(mode):
+    """Softmax needs a value between its parts, for which there is no room: the ops beside it run."""
+    out = output_of(
+        """
+        import torch
+        s = torch.arange(16.0, device="neuron")
+        x = torch.ones(1 << 20, device="neuron")
+        held = [torch.empty(1 << 20, device="neuron") for _ in range(2)]
+        for _ in range(3):
+            try:
+                y = s + 3
+                r = x.softmax(0)
+                w = s + 1
+                torch.neuron.synchronize()
+                print("fits")
+            except torch.OutOfMemoryError:
+                w = w if "w" in globals() else s + 1
+                print(y[0].item(), w[0].item())
+            y, r, w = None, None, s + 1
+        """,
+        ADAPTIVE_EAGER_DEVICE_MEMORY="18M",
+        ADAPTIVE_EAGER_MODE=mode,
+    )
+    assert out.split("\n") == ["3.0 1.0"] * 3
