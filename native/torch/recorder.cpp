@@ -452,7 +452,7 @@ namespace {
 // Memory for a new tensor. What the pending window holds and nobody else does is given back before memory is said to be
 // out.
 c10::DataPtr memory(size_t bytes, int device) {
-  recorder(device).make_room(bytes);
+  if (device >= 0 && device < device_count()) recorder(device).make_room(bytes);
   try {
     return allocate(bytes, device);
   } catch (const c10::OutOfMemoryError&) {

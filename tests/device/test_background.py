@@ -90,24 +90,15 @@ def test_interrupt_while_compiling(run):
     out = run(
         """
 import signal
-
-interrupted = threading.Event()
-
-def press():  # again where Python itself drops an interrupt: in a finaliser, or a callback of C code
-    time.sleep(0.3)
-    while not interrupted.is_set():
-        os.kill(os.getpid(), signal.SIGINT)
-        interrupted.wait(5)
-
-threading.Thread(target=press, daemon=True).start()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
-    for i in range(1_000_000):
+    for i in range(100_000):
         y = torch.cat([x] * (i % 50 + 1)).mul(i).add(1).sum()
         for _ in range(i % 7):
             y = torch.tanh(y * 2)
         y.item()
 except KeyboardInterrupt:
-    interrupted.set()
     print("interrupted")
 ae.wait_for_plans()
 print((x * 0 + 2).sum().item(), ae.stats()["plans_failed"])
