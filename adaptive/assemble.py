@@ -126,8 +126,7 @@ class Assembler:
         return len(self._slots) - 1
 
     def _must_store(self, version: Version) -> bool:
-        seen = version.read_through_memory or version.visible(self.trace)
-        return seen or (version.node, version.output) in self.loaded
+        return version.in_memory(self.trace) or (version.node, version.output) in self.loaded
 
     # -- loops -------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ class Version:
         """Whether somebody outside the window can see it."""
         return trace.live[self.slot] and not self.overwritten
 
+    def in_memory(self, trace: Trace) -> bool:
+        """Whether it is stored whatever kernels read it: somebody sees it outside, or in another geometry."""
+        return self.read_through_memory or self.visible(trace)
+
 
 @dataclass
 class Dataflow:

@@ -199,7 +199,7 @@ class Fuser:
                 keys.add(self._access_key(node, k))
         for k, operand in enumerate(node.outputs):
             version = self.flow.versions[node.index, k]
-            if possible or version.read_through_memory or version.visible(self.trace):
+            if possible or version.in_memory(self.trace):
                 keys.add((operand.geometry, node.index))
         return keys
 

@@ -74,7 +74,9 @@ class Rematerialiser:
         space = self.trace.geometries[group.geometry].shape
         # Loads at every point that come in, less the one that goes; if nobody else needs the value, so does its store.
         more = sum(self.trace.geometries[geometry].shape == space for geometry, _ in tree.leaves - loads) - 1
-        only_here = not self._seen(source) and all(group.computes(r) for r in source.readers if self.flow.needed[r])
+        only_here = not source.in_memory(self.trace) and all(
+            group.computes(r) for r in source.readers if self.flow.needed[r]
+        )
         if more > only_here or not (only_here or sum(op_cost(n.op) for n in tree.nodes.values()) <= MAX_COST):
             return
         scalars = group.scalars + sum(len(node.scalars) for node in tree.nodes.values())
@@ -100,17 +102,13 @@ class Rematerialiser:
             if source is not None and (group.computes(source.node) or source.node in tree.nodes):
                 continue
             leaf = operand.geometry, source.node if source is not None else -1
-            if leaf in loads or source is None or self._seen(source) or source.node not in self._at_points:
+            if leaf in loads or source is None or source.in_memory(self.trace) or source.node not in self._at_points:
                 if self._changed(operand.geometry, node, at):
                     return False
                 tree.leaves.add(leaf)
             elif not self._grow(source, group, at, loads, tree):
                 return False
         return True
-
-    def _seen(self, version: Version) -> bool:
-        """Whether a version is stored whatever is taken over."""
-        return version.visible(self.trace) or version.read_through_memory
 
     def _changed(self, geometry: int, since: Node, at: int) -> bool:
         """Whether memory is written once node `since` has read it, by itself or up to step `at`."""
@@ -139,7 +137,9 @@ class Rematerialiser:
             versions = [self.flow.versions[node.index, k] for k in range(len(node.outputs))]
             read = any(source in versions for other in group.nodes() for source in self._sources(other))
             own = node.index not in group.recomputed
-            if not read and not (own and any(self._seen(v) or (v.node, v.output) in loaded for v in versions)):
+            if not read and not (
+                own and any(v.in_memory(self.trace) or (v.node, v.output) in loaded for v in versions)
+            ):
                 group.points.remove(node)
                 group.recomputed.discard(node.index)
 

@@ -9,8 +9,8 @@
 
 #include "fallback.h"
 #include "hash.h"
-#include "record_boxed.h"
 #include "recorder.h"
+#include "tensor_ops.h"
 
 namespace neuron {
 namespace {
@@ -22,11 +22,6 @@ constexpr const char* kOps[] = {
     "_fused_adam_", "_fused_adam_.tensor_lr", "_fused_adamw_",   "_fused_adamw_.tensor_lr",
     "_fused_sgd_",  "_fused_sgd_.tensor_lr",  "_fused_adagrad_", "_fused_adagrad_.tensor_lr",
 };
-
-bool ours(const Tensor& t) {
-  return t.device().type() == kNeuron && t.layout() == c10::kStrided && t.dim() <= kMaxRank && !t.is_conj() &&
-         !t.is_neg() && compiled_dtype(t.scalar_type());
-}
 
 // Whether every element has its own place. ATen's own test knows dense tensors only.
 bool separate(const Tensor& t) {
@@ -103,12 +98,12 @@ class FusedOptimizer final : public c10::OperatorKernel {
     }
     for (size_t i = 0; i < params.size(); ++i) {
       const Tensor& param = params[i].toTensor();
-      if (!c10::isFloatingType(param.scalar_type()) || !ours(param)) return false;
+      if (!c10::isFloatingType(param.scalar_type()) || !mapped(param)) return false;
       for (size_t a = 0; a < n_args_; ++a) {
         const Tensor& t = tensor(values[a], i);
         if (!t.defined()) continue;
         if (!args_[a].state && t.numel() == 1 && (t.device().is_cpu() || t.device() == param.device())) continue;
-        if (!ours(t) || t.device() != param.device() || !args_[a].state || t.sizes() != param.sizes()) return false;
+        if (!mapped(t) || t.device() != param.device() || !args_[a].state || t.sizes() != param.sizes()) return false;
         if (written(values, a) && !writable(values, a, i)) return false;
       }
     }

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "device.h"
 #include "params.h"
@@ -24,6 +25,16 @@ void split_items(int64_t items, int64_t work_each, c10::function_ref<void(int64_
   } else {
     at::parallel_for(0, items, grain / 2 + 1, body);
   }
+}
+
+BoundLaunch* bound_launches(size_t n) {
+  thread_local std::unique_ptr<BoundLaunch[]> all;
+  thread_local size_t size = 0;
+  if (size < n) {
+    all = std::make_unique<BoundLaunch[]>(n);
+    size = n;
+  }
+  return all.get();
 }
 
 void BoundLaunch::bind(const Launch& l, const Frame& frame) {

@@ -65,6 +65,9 @@ struct BoundLaunch {
   void shape_reduction();
 };
 
+// `n` launches of this thread, to be bound. Kept from run to run, as they are big: runs do not nest in a thread.
+BoundLaunch* bound_launches(size_t n);
+
 // Runs items on one thread, or on all if their work is worth it. `work_each` is in quarters of an addition.
 void split_items(int64_t items, int64_t work_each, c10::function_ref<void(int64_t, int64_t)> body);
 

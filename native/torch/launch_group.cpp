@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "device.h"
 #include "params.h"
@@ -59,17 +58,6 @@ class Shares {
   std::vector<Share> shares_;
   int64_t total_ = 0;
 };
-
-// Kept from run to run: they are big. Runs do not nest in a thread.
-BoundLaunch* bound_launches(size_t n) {
-  thread_local std::unique_ptr<BoundLaunch[]> all;
-  thread_local size_t size = 0;
-  if (size < n) {
-    all = std::make_unique<BoundLaunch[]>(n);
-    size = n;
-  }
-  return all.get();
-}
 
 }  // namespace
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 
 namespace neuron {
 namespace {
@@ -13,17 +12,6 @@ namespace {
 constexpr int64_t kBlockPoints = 2048;
 // Rows longer than this would not stay in the second-level cache from one launch to the next.
 constexpr int64_t kLongestRow = 1 << 17;
-
-// Kept from run to run: they are big. Runs do not nest in a thread.
-BoundLaunch* bound_launches(size_t n) {
-  thread_local std::unique_ptr<BoundLaunch[]> all;
-  thread_local size_t size = 0;
-  if (size < n) {
-    all = std::make_unique<BoundLaunch[]>(n);
-    size = n;
-  }
-  return all.get();
-}
 
 // Scratch memory of a thread, kept from run to run.
 char* scratch_memory(size_t bytes) {
