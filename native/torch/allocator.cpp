@@ -12,26 +12,29 @@
 #include <mutex>
 #include <vector>
 
+#include "chunks.h"
 #include "device.h"
 #include "fork.h"
 #include "runtime_api.h"
 
 namespace neuron {
 
-// A piece of device memory as the runtime gave it, cut into blocks of one size class or used whole.
+// A piece of device memory as the runtime gave it, cut into blocks of one size class or into chunks.
 struct Segment {
   nrt_tensor* tensor = nullptr;
   char* base = nullptr;
   size_t size = 0;
-  uint32_t live = 0;  // blocks handed out
-  std::vector<std::unique_ptr<Block>> blocks;
+  uint32_t live = 0;                           // blocks handed out
+  std::vector<std::unique_ptr<Block>> blocks;  // of a size class
+  Block* chunk = nullptr;                      // the chunk at its beginning, if it has chunks
 };
 
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kSmallLimit = 1 << 20;    // blocks up to here share segments
-constexpr size_t kSmallSegment = 2 << 20;  // bytes of a shared segment
+constexpr size_t kSmallLimit = 128 << 10;  // blocks up to here have size classes; larger ones are chunks
+constexpr size_t kSmallSegment = 1 << 20;  // bytes of a segment of one class
+constexpr size_t kChunkSegment = 32 << 20;
 constexpr int kDevicePlacement = 0;
 
 // Classes: multiples of 64 bytes up to 512, then eight steps a doubling, so at most 12.5% is lost.
@@ -50,7 +53,7 @@ size_t class_bytes(uint32_t c) {
   return (size_t{1} << log) + ((c - 8) % 8 + 1) * step;
 }
 
-constexpr uint32_t kClasses = 8 + 8 * 54;
+constexpr uint32_t kClasses = 8 + 8 * 8;  // up to kSmallLimit
 
 using Guard = std::lock_guard<ForkMutex>;
 
@@ -58,7 +61,7 @@ struct DevicePool {
   ForkMutex mutex;
   Block* free_lists[kClasses] = {};
   std::vector<std::unique_ptr<Segment>> segments;
-  Block* spare_blocks = nullptr;  // block records for adopted memory
+  Chunks chunks;
   int64_t allocated = 0, peak_allocated = 0, reserved = 0, peak_reserved = 0;
   int64_t allocations = 0, frees = 0, segment_allocations = 0, adopted = 0;
 };
@@ -85,6 +88,7 @@ void release_unused_locked(DevicePool& p) {
   }
   std::erase_if(p.segments, [&](std::unique_ptr<Segment>& s) {
     if (s->live != 0) return false;
+    if (s->chunk) p.chunks.remove(s->chunk);
     p.reserved -= static_cast<int64_t>(s->size);
     runtime_api().tensor_free(&s->tensor);
     return true;
@@ -113,24 +117,47 @@ std::string readable(size_t bytes) {
                            " held for re-use (runtime status ", runtime_api().status_as_str(status), ")."));
 }
 
-// Asks the runtime for a segment and puts its blocks on the free list of the class.
-void grow_locked(DevicePool& p, uint32_t size_class, size_t asked, int device) {
-  const size_t block_bytes = class_bytes(size_class);
-  const size_t bytes =
-      block_bytes <= kSmallLimit ? std::max(kSmallSegment / block_bytes, size_t{1}) * block_bytes : block_bytes;
+// What a device has in all; the same for each.
+size_t bytes_limit(int device) {
+  static const size_t limit = [device] {
+    MemoryStats memory;
+    size_t size = 0;
+    runtime_api().vnc_memory_stats(static_cast<uint32_t>(device), &memory, sizeof memory, &size);
+    return memory.bytes_limit;
+  }();
+  return limit;
+}
+
+// Asks the runtime for a segment of one of these sizes, the first that it has.
+std::unique_ptr<Segment> new_segment_locked(DevicePool& p, std::initializer_list<size_t> sizes, size_t asked,
+                                            int device) {
   auto& api = runtime_api();
-  nrt_tensor* tensor = nullptr;
-  int status = api.tensor_allocate(kDevicePlacement, device, bytes, "segment", &tensor);
+  auto segment = std::make_unique<Segment>();
+  const auto got = [&](size_t bytes) {
+    segment->size = bytes;
+    return api.tensor_allocate(kDevicePlacement, device, bytes, "segment", &segment->tensor);
+  };
+  int status = 0;
+  for (const size_t bytes : sizes) {
+    if ((status = got(bytes)) == 0) break;
+  }
   if (status != 0) {
     release_unused_locked(p);
-    status = api.tensor_allocate(kDevicePlacement, device, bytes, "segment", &tensor);
+    status = got(*(sizes.end() - 1));
   }
   if (status != 0) throw_out_of_memory(p, asked, device, status);
-  auto segment = std::make_unique<Segment>();
-  segment->tensor = tensor;
-  segment->base = static_cast<char*>(api.tensor_get_va(tensor));
-  segment->size = bytes;
-  for (size_t offset = bytes; offset >= block_bytes; offset -= block_bytes) {  // so that the list pops rising addresses
+  segment->base = static_cast<char*>(api.tensor_get_va(segment->tensor));
+  p.reserved += static_cast<int64_t>(segment->size);
+  p.peak_reserved = std::max(p.peak_reserved, p.reserved);
+  p.segment_allocations++;
+  return segment;
+}
+
+// Puts the blocks of a new segment on the free list of the class.
+void grow_class_locked(DevicePool& p, uint32_t size_class, size_t asked, int device) {
+  const size_t block_bytes = class_bytes(size_class);
+  auto segment = new_segment_locked(p, {kSmallSegment / block_bytes * block_bytes}, asked, device);
+  for (size_t offset = segment->size; offset >= block_bytes; offset -= block_bytes) {  // the list pops rising addresses
     auto block = std::make_unique<Block>();
     block->ptr = segment->base + offset - block_bytes;
     block->size = block_bytes;
@@ -141,10 +168,29 @@ void grow_locked(DevicePool& p, uint32_t size_class, size_t asked, int device) {
     p.free_lists[size_class] = block.get();
     segment->blocks.push_back(std::move(block));
   }
-  p.reserved += static_cast<int64_t>(bytes);
-  p.peak_reserved = std::max(p.peak_reserved, p.reserved);
-  p.segment_allocations++;
   p.segments.push_back(std::move(segment));
+}
+
+Block* take_locked(DevicePool& p, size_t nbytes, int device) {
+  Block* block;
+  if (nbytes <= kSmallLimit) {
+    const uint32_t size_class = class_of(nbytes);
+    if (!p.free_lists[size_class]) grow_class_locked(p, size_class, nbytes, device);
+    block = p.free_lists[size_class];
+    p.free_lists[size_class] = block->next;
+  } else {
+    block = p.chunks.take(nbytes);
+    if (!block) {
+      const size_t own = Chunks::rounded(nbytes);
+      const size_t shared = std::min(kChunkSegment, Chunks::rounded(bytes_limit(device) / 8));
+      auto segment = new_segment_locked(p, {std::max(own, shared), own}, nbytes, device);
+      segment->chunk = p.chunks.add(segment.get(), segment->base, segment->size, device);
+      p.segments.push_back(std::move(segment));
+      block = p.chunks.take(nbytes);
+    }
+  }
+  block->segment->live++;
+  return block;
 }
 
 void free_block(void* context) {
@@ -159,10 +205,10 @@ void free_block(void* context) {
       owner = block->owner;
       block->owner = nullptr;
       p.adopted -= static_cast<int64_t>(block->size);
-      block->next = p.spare_blocks;
-      p.spare_blocks = block;
+      p.chunks.keep_record(block);
+    } else if (block->segment->live--; block->size_class == kChunk) {
+      p.chunks.give(block);
     } else {
-      block->segment->live--;
       block->next = p.free_lists[block->size_class];
       p.free_lists[block->size_class] = block;
     }
@@ -234,14 +280,10 @@ RuntimeApi& runtime_api() {
 
 c10::DataPtr allocate(size_t nbytes, int device) {
   DevicePool& p = pool(device);
-  const uint32_t size_class = class_of(nbytes);
   Block* block;
   {
     Guard lock(p.mutex);
-    if (!p.free_lists[size_class]) grow_locked(p, size_class, nbytes, device);
-    block = p.free_lists[size_class];
-    p.free_lists[size_class] = block->next;
-    block->segment->live++;
+    block = take_locked(p, nbytes, device);
     p.allocated += static_cast<int64_t>(block->size);
     p.peak_allocated = std::max(p.peak_allocated, p.allocated);
     p.allocations++;
@@ -257,12 +299,7 @@ c10::DataPtr adopt(c10::Storage cpu_storage, int device) {
   Block* block;
   {
     Guard lock(p.mutex);
-    if (p.spare_blocks) {
-      block = p.spare_blocks;
-      p.spare_blocks = block->next;
-    } else {
-      block = new Block;
-    }
+    block = p.chunks.new_record();
     block->size = owner->nbytes();
     p.allocated += static_cast<int64_t>(block->size);
     p.peak_allocated = std::max(p.peak_allocated, p.allocated);
@@ -309,15 +346,9 @@ std::pair<size_t, size_t> memory_info(int device) {
 }
 
 bool has_room(size_t bytes, int device) {
-  static const size_t limit = [device] {
-    MemoryStats memory;
-    size_t size = 0;
-    runtime_api().vnc_memory_stats(static_cast<uint32_t>(device), &memory, sizeof memory, &size);
-    return memory.bytes_limit;
-  }();
   DevicePool& p = pool(device);
   Guard lock(p.mutex);
-  return static_cast<size_t>(p.allocated - p.adopted) + bytes <= limit;
+  return static_cast<size_t>(p.allocated - p.adopted) + bytes <= bytes_limit(device);
 }
 
 void reset_peak_stats(int device) {

@@ -1,4 +1,4 @@
-// Caching allocator of device memory: size classes over segments that the runtime allocates.
+// Caching allocator of device memory: size classes, and chunks of large ones, over segments that the runtime allocates.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -13,17 +13,22 @@ namespace neuron {
 
 struct Segment;
 
+// The size class of blocks that are cut to size (chunks.h).
+inline constexpr uint32_t kChunk = UINT32_MAX;
+
 // One allocation. It is the context of the storage's DataPtr, so a storage leads to its block in one load; the recorder
 // keeps its slot number here (see window.h) and needs no hash table.
 struct Block {
   void* ptr = nullptr;
-  size_t size = 0;  // bytes of the size class
+  size_t size = 0;  // bytes, rounded up
   uint32_t size_class = 0;
   int32_t device = 0;
   uint64_t window = 0;  // id of the window that last saw this block, and its slot there
   uint32_t slot = 0;
   Segment* segment = nullptr;
-  Block* next = nullptr;              // free list
+  Block* next = nullptr;                    // free list
+  Block *left = nullptr, *right = nullptr;  // a chunk's neighbours in its segment
+  bool free = false;                        // a chunk's
   c10::StorageImpl* owner = nullptr;  // adopted host memory: the CPU storage that owns the bytes (one reference held)
 };
 

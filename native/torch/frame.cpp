@@ -1,11 +1,6 @@
 #include "frame.h"
 
 namespace neuron {
-namespace {
-
-constexpr size_t kAlignment = 64;
-
-}  // namespace
 
 Frame::Frame(Window& window, size_t first_node, const std::vector<Temporary>& temporaries)
     : window_(window),
@@ -16,9 +11,8 @@ Frame::Frame(Window& window, size_t first_node, const std::vector<Temporary>& te
 }
 
 void Frame::place(const std::vector<Temporary>& temporaries) {
-  std::vector<size_t> offsets;
-  size_t total = 0;
   dims_.resize(temporaries.size() * 2 * kMaxRank);
+  temporaries_.reserve(temporaries.size());
   int64_t* dims = dims_.data();
   for (const Temporary& t : temporaries) {
     const Operand& like = operands_[t.like];
@@ -30,25 +24,21 @@ void Frame::place(const std::vector<Temporary>& temporaries) {
       points *= dims[d];
     }
     const size_t bytes = static_cast<size_t>(points) * c10::elementSize(t.dtype);
-    offsets.push_back(total);
-    bytes_.push_back(bytes);
-    if (!t.scratch) total += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    temporaries_.push_back({nullptr, dims, dims + kMaxRank});
+    temporaries_.push_back({{nullptr, dims, dims + kMaxRank}, {}, bytes, t.scratch});
     dims += 2 * kMaxRank;
-  }
-  if (total == 0) return;
-  memory_.push_back(allocate(total, device_));
-  for (size_t k = 0; k < offsets.size(); ++k) {
-    if (!temporaries[k].scratch) temporaries_[k].data = static_cast<char*>(memory_[0].get()) + offsets[k];
   }
 }
 
-void Frame::materialise(uint32_t operand) {
-  if (operand < kFirstTemporary) return;
-  TensorView& view = temporaries_[operand - kFirstTemporary];
-  if (view.data) return;
-  memory_.push_back(allocate(bytes_[operand - kFirstTemporary], device_));
-  view.data = static_cast<char*>(memory_.back().get());
+void Frame::allocate(Place& place) {
+  place.memory = neuron::allocate(place.bytes, device_);
+  place.view.data = static_cast<char*>(place.memory.get());
+}
+
+void Frame::release(uint32_t operand) {
+  if (operand < kFirstTemporary) return window_.release(operands_[operand].slot);
+  Place& place = temporaries_[operand - kFirstTemporary];
+  place.memory.clear();
+  place.view.data = nullptr;
 }
 
 uint64_t Frame::scalar(const ScalarSource& source) const {

@@ -37,38 +37,49 @@ struct TensorView {
 
 class Frame {
  public:
-  // Of a plan for the window's nodes from `first_node` on. Allocates the temporaries, but for scratch.
+  // Of a plan for the window's nodes from `first_node` on.
   Frame(Window& window, size_t first_node, const std::vector<Temporary>& temporaries);
 
-  TensorView view(uint32_t operand) const {
-    if (operand >= kFirstTemporary) return temporaries_[operand - kFirstTemporary];
+  // A temporary gets its memory here, but for scratch.
+  TensorView view(uint32_t operand) {
+    if (operand >= kFirstTemporary) {
+      Place& place = temporaries_[operand - kFirstTemporary];
+      if (!place.view.data && !place.scratch) allocate(place);
+      return place.view;
+    }
     const Operand& o = operands_[operand];
     return {window_.memory(o.slot) + o.offset * static_cast<int64_t>(c10::elementSize(o.dtype)), window_.sizes(o),
             window_.strides(o)};
   }
   const int64_t* sizes(uint32_t operand) const {
-    if (operand >= kFirstTemporary) return temporaries_[operand - kFirstTemporary].sizes;
+    if (operand >= kFirstTemporary) return temporaries_[operand - kFirstTemporary].view.sizes;
     return window_.sizes(operands_[operand]);
   }
   // Says that the memory of an operand is not used any more.
-  void release(uint32_t operand) {
-    if (operand < kFirstTemporary) window_.release(operands_[operand].slot);
-  }
+  void release(uint32_t operand);
   // Gives a scratch temporary memory of its own; nothing for other operands.
-  void materialise(uint32_t operand);
+  void materialise(uint32_t operand) {
+    if (operand >= kFirstTemporary) temporaries_[operand - kFirstTemporary].scratch = false;
+  }
   uint64_t scalar(const ScalarSource& source) const;
   int device() const { return device_; }
 
  private:
+  // Where a temporary is.
+  struct Place {
+    TensorView view;
+    c10::DataPtr memory;
+    size_t bytes;
+    bool scratch;
+  };
   void place(const std::vector<Temporary>& temporaries);
+  void allocate(Place& place);
 
   Window& window_;
   const Operand* operands_;
   const uint64_t* scalars_;
   int device_;
-  std::vector<c10::DataPtr> memory_;
-  std::vector<TensorView> temporaries_;
-  std::vector<size_t> bytes_;  // of each temporary
+  std::vector<Place> temporaries_;
   std::vector<int64_t> dims_;
 };
 

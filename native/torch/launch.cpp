@@ -37,7 +37,7 @@ BoundLaunch* bound_launches(size_t n) {
   return all.get();
 }
 
-void BoundLaunch::bind(const Launch& l, const Frame& frame) {
+void BoundLaunch::bind(const Launch& l, Frame& frame) {
   launch = &l;
   const int n_dims = static_cast<int>(l.loop_dims.size());
   const int64_t* shape = frame.sizes(l.iteration);

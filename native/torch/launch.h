@@ -54,7 +54,7 @@ struct BoundLaunch {
   uint64_t scalars[kMaxScalars];
 
   // Not to be moved afterwards: the arguments point into it.
-  void bind(const Launch& launch, const Frame& frame);
+  void bind(const Launch& launch, Frame& frame);
   // A reduction of few items whose chunks are worth a thread each: phases 1 and 2 of a kernel, not phase 0.
   bool in_chunks() const;
   // Runs all items, on one thread or more.

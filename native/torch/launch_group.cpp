@@ -61,7 +61,7 @@ class Shares {
 
 }  // namespace
 
-const BoundLaunch* run_launch_group(const Step* steps, size_t n, const Frame& frame) {
+const BoundLaunch* run_launch_group(const Step* steps, size_t n, Frame& frame) {
   thread_local Shares shares;
   BoundLaunch* const bound = bound_launches(n);
   int64_t scratch_bytes = 0;

@@ -7,6 +7,6 @@
 namespace neuron {
 
 // Runs `n` steps, each a strip of one launch. Returns the first launch that met a data error, or null.
-const BoundLaunch* run_launch_group(const Step* steps, size_t n, const Frame& frame);
+const BoundLaunch* run_launch_group(const Step* steps, size_t n, Frame& frame);
 
 }  // namespace neuron

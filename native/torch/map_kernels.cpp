@@ -1,6 +1,7 @@
 #include "map_kernels.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include "number.h"
 #include "operands.h"
@@ -53,13 +54,9 @@ class Kernel {
  public:
   explicit Kernel(const OpVariant& variant) : variant_(variant), row_(*variant.row) {}
 
+  const OpVariant& variant() const { return variant_; }
+
  protected:
-  template <typename... Args>
-  Tensor general(const Args&... args) const {
-    torch::jit::Stack stack{c10::IValue(args)...};
-    record_boxed(variant_, &stack);
-    return std::move(stack.back()).toTensor();
-  }
   ScalarType result_dtype(ScalarType compute) const { return row_.is(kBoolResult) ? ScalarType::Bool : compute; }
 
   // In-place ops of tensors and a number: every tensor is laid out and typed like `self`.
@@ -84,26 +81,26 @@ class Kernel {
   const OpRow& row_;
 };
 
-struct Unary final : Kernel {
+// Each op of these kernels records, if its arguments are common ones, and says whether it did. A functional one makes
+// its result, an in-place one has it as its first argument.
+
+struct Unary : Kernel {
   using Kernel::Kernel;
-  Tensor operator()(const Tensor& self) const {
-    if (!plain(row_, self) || !dense(self)) return general(self);
+  bool operator()(Tensor& out, const Tensor& self) const {
+    if (!plain(row_, self) || !dense(self)) return false;
     const ScalarType dtype = self.scalar_type();
-    Tensor out = like(self, result_dtype(dtype));
+    out = like(self, result_dtype(dtype));
     record(out, true, dtype, [&](Recording& r) { r.input(self.unsafeGetTensorImpl()); });
-    return out;
+    return true;
   }
 };
 
-struct UnaryInPlace final : Kernel {
+struct UnaryInPlace : Kernel {
   using Kernel::Kernel;
-  Tensor& operator()(Tensor& self) const {
-    if (!plain(row_, self) || !dense(self) || row_.is(kBoolResult)) {
-      general(self);
-      return self;
-    }
+  bool operator()(Tensor& self) const {
+    if (!plain(row_, self) || !dense(self) || row_.is(kBoolResult)) return false;
     record(self, false, self.scalar_type(), [&](Recording& r) { r.input(self.unsafeGetTensorImpl()); });
-    return self;
+    return true;
   }
 };
 
@@ -128,7 +125,7 @@ struct BinaryBase : Kernel {
     return true;
   }
 
-  bool functional(const Tensor& a, const Tensor& b, const Scalar* alpha, Tensor& out) const {
+  bool functional(Tensor& out, const Tensor& a, const Tensor& b, const Scalar* alpha) const {
     if (!plain(row_, a) || !operands_ok(a, b, alpha)) return false;
     const ScalarType dtype = a.scalar_type();
     if (is_neuron(b)) {
@@ -173,104 +170,176 @@ struct BinaryBase : Kernel {
   }
 };
 
-struct Binary final : BinaryBase<false> {
+struct Binary : BinaryBase<false> {
   using BinaryBase::BinaryBase;
-  Tensor operator()(const Tensor& a, const Tensor& b) const {
-    Tensor out;
-    return functional(a, b, nullptr, out) ? out : general(a, b);
+  bool operator()(Tensor& out, const Tensor& a, const Tensor& b) const { return functional(out, a, b, nullptr); }
+};
+
+struct BinaryInPlace : BinaryBase<false> {
+  using BinaryBase::BinaryBase;
+  bool operator()(Tensor& a, const Tensor& b) const { return in_place(a, b, nullptr); }
+};
+
+struct BinaryAlpha : BinaryBase<true> {
+  using BinaryBase::BinaryBase;
+  bool operator()(Tensor& out, const Tensor& a, const Tensor& b, const Scalar& alpha) const {
+    return functional(out, a, b, &alpha);
   }
 };
 
-struct BinaryInPlace final : BinaryBase<false> {
+struct BinaryAlphaInPlace : BinaryBase<true> {
   using BinaryBase::BinaryBase;
-  Tensor& operator()(Tensor& a, const Tensor& b) const {
-    if (!in_place(a, b, nullptr)) general(a, b);
-    return a;
-  }
+  bool operator()(Tensor& a, const Tensor& b, const Scalar& alpha) const { return in_place(a, b, &alpha); }
 };
 
-struct BinaryAlpha final : BinaryBase<true> {
-  using BinaryBase::BinaryBase;
-  Tensor operator()(const Tensor& a, const Tensor& b, const Scalar& alpha) const {
-    Tensor out;
-    return functional(a, b, &alpha, out) ? out : general(a, b, alpha);
-  }
-};
-
-struct BinaryAlphaInPlace final : BinaryBase<true> {
-  using BinaryBase::BinaryBase;
-  Tensor& operator()(Tensor& a, const Tensor& b, const Scalar& alpha) const {
-    if (!in_place(a, b, &alpha)) general(a, b, alpha);
-    return a;
-  }
-};
-
-struct BinaryScalar final : Kernel {
+struct BinaryScalar : Kernel {
   using Kernel::Kernel;
-  Tensor operator()(const Tensor& self, const Scalar& other) const {
-    if (!plain(row_, self) || !dense(self) || !number_ok(self, other)) return general(self, other);
+  bool operator()(Tensor& out, const Tensor& self, const Scalar& other) const {
+    if (!plain(row_, self) || !dense(self) || !number_ok(self, other)) return false;
     const ScalarType dtype = self.scalar_type();
-    Tensor out = like(self, result_dtype(dtype));
+    out = like(self, result_dtype(dtype));
     record(out, true, dtype, [&](Recording& r) {
       r.input(self.unsafeGetTensorImpl());
       r.scalar(other);
     });
-    return out;
+    return true;
   }
 };
 
-struct BinaryScalarInPlace final : Kernel {
+struct BinaryScalarInPlace : Kernel {
   using Kernel::Kernel;
-  Tensor& operator()(Tensor& self, const Scalar& other) const {
-    if (!plain(row_, self) || !dense(self) || !number_ok(self, other) || row_.is(kBoolResult)) {
-      general(self, other);
-      return self;
-    }
+  bool operator()(Tensor& self, const Scalar& other) const {
+    if (!plain(row_, self) || !dense(self) || !number_ok(self, other) || row_.is(kBoolResult)) return false;
     record(self, false, self.scalar_type(), [&](Recording& r) {
       r.input(self.unsafeGetTensorImpl());
       r.scalar(other);
     });
-    return self;
+    return true;
   }
 };
 
 // lerp_, addcmul_, addcdiv_: the optimizers' ops.
-struct LerpInPlace final : Kernel {
+struct LerpInPlace : Kernel {
   using Kernel::Kernel;
-  Tensor& operator()(Tensor& self, const Tensor& end, const Scalar& weight) const {
-    if (!plain(row_, self) || !like_self(self, end) || !number_ok(self, weight)) {
-      general(self, end, weight);
-      return self;
-    }
+  bool operator()(Tensor& self, const Tensor& end, const Scalar& weight) const {
+    if (!plain(row_, self) || !like_self(self, end) || !number_ok(self, weight)) return false;
     record(self, false, self.scalar_type(), [&](Recording& r) {
       r.input(self.unsafeGetTensorImpl());
       r.input(end.unsafeGetTensorImpl());
       r.scalar(weight);
     });
-    return self;
+    return true;
   }
 };
 
-struct TernaryScalarInPlace final : Kernel {
+struct TernaryScalarInPlace : Kernel {
   using Kernel::Kernel;
-  Tensor& operator()(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value) const {
-    if (!plain(row_, self) || !like_self(self, a) || !like_self(self, b) || !number_ok(self, value)) {
-      general(self, a, b, value);
-      return self;
-    }
+  bool operator()(Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value) const {
+    if (!plain(row_, self) || !like_self(self, a) || !like_self(self, b) || !number_ok(self, value)) return false;
     record(self, false, self.scalar_type(), [&](Recording& r) {
       r.input(self.unsafeGetTensorImpl());
       r.input(a.unsafeGetTensorImpl());
       r.input(b.unsafeGetTensorImpl());
       r.scalar(value);
     });
+    return true;
+  }
+};
+
+// ---- at the dispatcher's keys ----
+
+// The op beneath autograd: what the common case does not take goes to the general recorder.
+template <typename K, typename Op = decltype(&K::operator()), VariantKind kind = VariantKind::kFunctional>
+struct AtDevice;
+
+template <typename K, typename... Args>
+struct AtDevice<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kFunctional> : K {
+  using K::K;
+  Tensor operator()(Args... args) const {
+    Tensor out;
+    if (K::operator()(out, args...)) return out;
+    torch::jit::Stack stack{c10::IValue(args)...};
+    record_boxed(K::variant(), &stack);
+    return std::move(stack.back()).toTensor();
+  }
+};
+
+template <typename K, typename... Args>
+struct AtDevice<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kInPlace> : K {
+  using K::K;
+  Tensor& operator()(Tensor& self, Args... args) const {
+    if (K::operator()(self, args...)) return self;
+    torch::jit::Stack stack{c10::IValue(self), c10::IValue(args)...};
+    record_boxed(K::variant(), &stack);
     return self;
   }
 };
 
-template <typename T>
-torch::CppFunction make(const OpVariant& variant) {
-  return torch::CppFunction(T(variant));
+inline bool differentiated(const Tensor& t) {
+  if (!t.unsafeGetTensorImpl()->autograd_meta()) return false;
+  return (at::GradMode::is_enabled() && t.requires_grad()) || t._fw_grad(0).defined();
+}
+inline bool differentiated(const Scalar&) { return false; }
+
+// The op at autograd's key. If no gradient is asked for and no other layer of torch waits beneath (a mode, a subclass,
+// a lazy negation), it is recorded here: torch's derivative code takes and gives back references to its inputs, and so
+// Python's lock, several times an op. Else that code runs: it is registered for all of autograd's keys, and found
+// under the one that no backend uses.
+template <typename K, typename Op = decltype(&K::operator()), VariantKind kind = VariantKind::kFunctional>
+struct AtAutograd;
+
+template <typename K>
+class AutogradKernel : protected K {
+ public:
+  using K::K;
+
+ protected:
+  template <typename... Args>
+  static bool undifferentiated(c10::DispatchKeySet keys, const Args&... args) {
+    return (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId() == c10::DispatchKey::PrivateUse1 &&
+           !(differentiated(args) || ...);
+  }
+  static c10::DispatchKeySet derivatives(c10::DispatchKeySet keys) {
+    return keys.remove(c10::DispatchKey::AutogradPrivateUse1).add(c10::DispatchKey::AutogradOther);
+  }
+};
+
+template <typename K, typename... Args>
+struct AtAutograd<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kFunctional> : AutogradKernel<K> {
+  using Base = AutogradKernel<K>;
+  explicit AtAutograd(const OpVariant& variant) : Base(variant), op_(variant.handle.typed<Tensor(Args...)>()) {}
+  Tensor operator()(c10::DispatchKeySet keys, Args... args) const {
+    Tensor out;
+    if (Base::undifferentiated(keys, args...) && K::operator()(out, args...)) return out;
+    return op_.redispatch(Base::derivatives(keys), args...);
+  }
+  c10::TypedOperatorHandle<Tensor(Args...)> op_;
+};
+
+template <typename K, typename... Args>
+struct AtAutograd<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kInPlace> : AutogradKernel<K> {
+  using Base = AutogradKernel<K>;
+  explicit AtAutograd(const OpVariant& variant)
+      : Base(variant), op_(variant.handle.typed<Tensor&(Tensor&, Args...)>()) {}
+  Tensor& operator()(c10::DispatchKeySet keys, Tensor& self, Args... args) const {
+    if (Base::undifferentiated(keys, self, args...) && K::operator()(self, args...)) {
+      self.unsafeGetTensorImpl()->bump_version();
+      return self;
+    }
+    return op_.redispatch(Base::derivatives(keys), self, args...);
+  }
+  c10::TypedOperatorHandle<Tensor&(Tensor&, Args...)> op_;
+};
+
+template <typename K, VariantKind kind = VariantKind::kFunctional>
+MapKernels make(const OpVariant& variant) {
+  using Op = decltype(&K::operator());
+  return {torch::CppFunction(AtDevice<K, Op, kind>(variant)), torch::CppFunction(AtAutograd<K, Op, kind>(variant))};
+}
+
+template <typename K>
+MapKernels make_in_place(const OpVariant& variant) {
+  return make<K, VariantKind::kInPlace>(variant);
 }
 
 std::string types_of(const c10::FunctionSchema& schema) {
@@ -284,7 +353,7 @@ std::string types_of(const c10::FunctionSchema& schema) {
 
 }  // namespace
 
-std::optional<torch::CppFunction> unboxed_map_kernel(const OpVariant& variant) {
+std::optional<MapKernels> unboxed_map_kernels(const OpVariant& variant) {
   const std::string types = types_of(variant.handle.schema());
   if (variant.kind == VariantKind::kFunctional) {
     if (types == "T") return make<Unary>(variant);
@@ -292,13 +361,14 @@ std::optional<torch::CppFunction> unboxed_map_kernel(const OpVariant& variant) {
     if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "alpha") return make<BinaryAlpha>(variant);
     if (types == "TS") return make<BinaryScalar>(variant);
   } else if (variant.kind == VariantKind::kInPlace) {
-    if (types == "T") return make<UnaryInPlace>(variant);
-    if (types == "TT") return make<BinaryInPlace>(variant);
+    if (types == "T") return make_in_place<UnaryInPlace>(variant);
+    if (types == "TT") return make_in_place<BinaryInPlace>(variant);
     if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "alpha")
-      return make<BinaryAlphaInPlace>(variant);
-    if (types == "TS") return make<BinaryScalarInPlace>(variant);
-    if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "weight") return make<LerpInPlace>(variant);
-    if (types == "TTTS") return make<TernaryScalarInPlace>(variant);
+      return make_in_place<BinaryAlphaInPlace>(variant);
+    if (types == "TS") return make_in_place<BinaryScalarInPlace>(variant);
+    if (types == "TTS" && variant.handle.schema().arguments()[2].name() == "weight")
+      return make_in_place<LerpInPlace>(variant);
+    if (types == "TTTS") return make_in_place<TernaryScalarInPlace>(variant);
   }
   return std::nullopt;
 }

@@ -9,7 +9,12 @@
 
 namespace neuron {
 
-// A kernel for the variant's schema, or nothing if the general recorder has to take it.
-std::optional<torch::CppFunction> unboxed_map_kernel(const OpVariant& variant);
+// A variant's kernels: beneath autograd, and in its place where no gradient is asked for.
+struct MapKernels {
+  torch::CppFunction device, autograd;
+};
+
+// Kernels for the variant's schema, or nothing if the general recorder has to take it.
+std::optional<MapKernels> unboxed_map_kernels(const OpVariant& variant);
 
 }  // namespace neuron

@@ -75,7 +75,8 @@ SchemaIndex index_schemas() {
 
 class Registrar {
  public:
-  explicit Registrar(torch::Library& library) : library_(library), schemas_(index_schemas()) {}
+  Registrar(torch::Library& library, torch::Library& autograd)
+      : library_(library), autograd_(autograd), schemas_(index_schemas()) {}
 
   void add(const TableLine& line) {
     auto* row = new OpRow;  // rows and variants live as long as the kernels that point to them: for ever
@@ -126,13 +127,16 @@ class Registrar {
     variant->promotes = promoting_arguments(row, functional ? functional->schema() : handle.schema());
     const std::string name = c10::toString(handle.operator_name());
     const bool unboxed = row.kind == OpKind::kMap && !row.hooks.check;
-    auto kernel = unboxed ? unboxed_map_kernel(*variant) : std::nullopt;
-    if (!kernel) kernel = torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(*variant));
-    library_.impl(name.c_str(), std::move(*kernel));
+    if (auto kernels = unboxed ? unboxed_map_kernels(*variant) : std::nullopt) {
+      library_.impl(name.c_str(), std::move(kernels->device));
+      autograd_.impl(name.c_str(), std::move(kernels->autograd));
+    } else {
+      library_.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(*variant)));
+    }
     entries().push_back({row.name, kind_name(row.kind), name});
   }
 
-  torch::Library& library_;
+  torch::Library &library_, &autograd_;
   SchemaIndex schemas_;
 };
 
@@ -149,7 +153,9 @@ const std::vector<OpTableEntry>& op_table_entries() { return entries(); }
 
 void register_op_table() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  Registrar registrar(library);
+  static torch::Library autograd(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__,
+                                 __LINE__);
+  Registrar registrar(library, autograd);
   for (const TableLine& line : kLines) registrar.add(line);
   register_foreach(library);
 }

@@ -162,26 +162,33 @@ std::shared_ptr<Plan> parse_plan(const py::object& object) {
   return plan;
 }
 
-// Where each storage that nobody holds after the window is used last.
+// Where each temporary, and each storage that nobody holds after the window, is used last.
 void note_last_uses(Plan& plan, const PlanRequest& request) {
   const Window& window = request.window;
   const uint32_t first = window.nodes[request.begin].operands;
-  std::vector<std::pair<size_t, uint32_t>> last(window.slots.size(), {SIZE_MAX, 0});  // slot -> (step, operand)
+  using LastUse = std::pair<size_t, uint32_t>;  // step, operand
+  std::vector<LastUse> slots(window.slots.size(), {SIZE_MAX, 0});
+  std::vector<LastUse> temporaries(plan.temporaries.size(), {SIZE_MAX, 0});
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
-    const auto use = [&](uint32_t operand) { last[window.operands[first + operand].slot] = {i, operand}; };
+    const auto use = [&](uint32_t operand) {
+      (operand < kFirstTemporary ? slots[window.operands[first + operand].slot]
+                                 : temporaries[operand - kFirstTemporary]) = {i, operand};
+    };
     if (step.host_node >= 0) {
       const Node& node = window.nodes[request.begin + static_cast<size_t>(step.host_node)];
       for (uint32_t k = 0; k < uint32_t{node.n_in} + node.n_out; ++k) use(node.operands - first + k);
     }
     for (const Launch& launch : step.strip.launches) {
-      for (const AccessSource& access : launch.accesses) {
-        if (access.operand < kFirstTemporary) use(access.operand);
-      }
+      for (const AccessSource& access : launch.accesses) use(access.operand);
     }
   }
-  for (size_t s = 0; s < last.size(); ++s) {
-    if (last[s].first != SIZE_MAX && !(*request.live)[s]) plan.steps[last[s].first].last_uses.push_back(last[s].second);
+  const auto note = [&plan](const LastUse& last) {
+    if (last.first != SIZE_MAX) plan.steps[last.first].last_uses.push_back(last.second);
+  };
+  for (const LastUse& last : temporaries) note(last);
+  for (size_t s = 0; s < slots.size(); ++s) {
+    if (!(*request.live)[s]) note(slots[s]);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <Python.h>
 #include <c10/core/AutogradState.h>
@@ -16,6 +17,7 @@
 #include "host_call.h"
 #include "launch_group.h"
 #include "origin.h"
+#include "pooled.h"
 
 namespace neuron {
 namespace {
@@ -290,6 +292,7 @@ void Recorder::run_locked(FlushCause cause) {
   ++stats().flush_causes[static_cast<size_t>(cause)];
   error_.clear();
   {
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;  // whoever runs it: host ops are recorded beneath autograd
     struct Release {
       Window& w;
       ~Release() { w.renew(); }
@@ -297,11 +300,7 @@ void Recorder::run_locked(FlushCause cause) {
     const size_t n = running_.nodes.size();
     const bool fuse = params().mode == Mode::kAdaptive && n > 1 && !at::globalContext().deterministicAlgorithms();
     if (const std::shared_ptr<Plan> plan = fuse ? fused_plan() : nullptr) {
-      try {
-        run_planned(*plan, 0);
-      } catch (const c10::OutOfMemoryError&) {  // of all its temporaries at once: nothing has run yet
-        run_unfused(0, n);
-      }
+      run_planned(*plan, 0);
     } else {
       run_unfused(0, n);
     }
@@ -391,11 +390,7 @@ void Recorder::run_node(size_t i) {
       return note_error(&node, e.what());
     }
   }
-  try {
-    run_planned(*entry->plan, i);
-  } catch (const c10::OutOfMemoryError& e) {
-    note_error(&node, e.what_without_backtrace(), ErrorKind::kMemory);
-  }
+  run_planned(*entry->plan, i);
 }
 
 void Recorder::run_steps(const Step* steps, Frame& frame, size_t first_node) {
@@ -463,11 +458,11 @@ c10::DataPtr memory(size_t bytes, int device) {
 }
 
 at::Tensor tensor_over(size_t bytes, c10::ScalarType dtype, int device) {
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
-                                                       memory(bytes, device), allocator(), true);
-  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                  c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                  c10::scalarTypeToTypeMeta(dtype));
+  c10::intrusive_ptr<c10::StorageImpl> storage = c10::make_intrusive<Pooled<c10::StorageImpl>>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes), memory(bytes, device), allocator(), true);
+  return at::detail::make_tensor<Pooled<c10::TensorImpl>>(c10::Storage(std::move(storage)),
+                                                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                          c10::scalarTypeToTypeMeta(dtype));
 }
 
 }  // namespace

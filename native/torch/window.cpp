@@ -8,12 +8,8 @@ void Window::add_operand(c10::TensorImpl* t, c10::IntArrayRef strides, int64_t o
   const auto sizes = t->sizes();
   operands.push_back({offset, slot_of(t->unsafe_storage().unsafeGetStorageImpl()), static_cast<uint32_t>(dims.size()),
                       static_cast<uint8_t>(sizes.size()), c10::typeMetaToScalarType(t->dtype()), contiguous});
-  const size_t at = dims.size(), rank = sizes.size();
-  dims.resize(at + 2 * rank);
-  for (size_t d = 0; d < rank; ++d) {
-    dims[at + d] = sizes[d];
-    dims[at + rank + d] = strides[d];
-  }
+  dims.insert(dims.end(), sizes.begin(), sizes.end());
+  dims.insert(dims.end(), strides.begin(), strides.end());
 }
 
 void Window::renew() {
