@@ -1,8 +1,9 @@
 #include "map_kernels.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 
+#include "autograd_key.h"
 #include "number.h"
 #include "operands.h"
 #include "record_boxed.h"
@@ -257,7 +258,9 @@ struct AtDevice<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kFunctional
   using K::K;
   Tensor operator()(Args... args) const {
     Tensor out;
-    if (K::operator()(out, args...)) return out;
+    return K::operator()(out, args...) ? out : general(args...);
+  }
+  Tensor general(Args... args) const {
     torch::jit::Stack stack{c10::IValue(args)...};
     record_boxed(K::variant(), &stack);
     return std::move(stack.back()).toTensor();
@@ -268,67 +271,51 @@ template <typename K, typename... Args>
 struct AtDevice<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kInPlace> : K {
   using K::K;
   Tensor& operator()(Tensor& self, Args... args) const {
-    if (K::operator()(self, args...)) return self;
+    if (!K::operator()(self, args...)) general(self, args...);
+    return self;
+  }
+  void general(Tensor& self, Args... args) const {
     torch::jit::Stack stack{c10::IValue(self), c10::IValue(args)...};
     record_boxed(K::variant(), &stack);
-    return self;
   }
 };
 
-inline bool differentiated(const Tensor& t) {
-  if (!t.unsafeGetTensorImpl()->autograd_meta()) return false;
-  return (at::GradMode::is_enabled() && t.requires_grad()) || t._fw_grad(0).defined();
-}
-inline bool differentiated(const Scalar&) { return false; }
-
-// The op at autograd's key. If no gradient is asked for and no other layer of torch waits beneath (a mode, a subclass,
-// a lazy negation), it is recorded here: torch's derivative code takes and gives back references to its inputs, and so
-// Python's lock, several times an op. Else that code runs: it is registered for all of autograd's keys, and found
-// under the one that no backend uses.
+// The op at autograd's key (autograd_key.h).
 template <typename K, typename Op = decltype(&K::operator()), VariantKind kind = VariantKind::kFunctional>
 struct AtAutograd;
 
-template <typename K>
-class AutogradKernel : protected K {
- public:
-  using K::K;
-
- protected:
-  template <typename... Args>
-  static bool undifferentiated(c10::DispatchKeySet keys, const Args&... args) {
-    return (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId() == c10::DispatchKey::PrivateUse1 &&
-           !(differentiated(args) || ...);
-  }
-  static c10::DispatchKeySet derivatives(c10::DispatchKeySet keys) {
-    return keys.remove(c10::DispatchKey::AutogradPrivateUse1).add(c10::DispatchKey::AutogradOther);
-  }
-};
-
 template <typename K, typename... Args>
-struct AtAutograd<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kFunctional> : AutogradKernel<K> {
-  using Base = AutogradKernel<K>;
-  explicit AtAutograd(const OpVariant& variant) : Base(variant), op_(variant.handle.typed<Tensor(Args...)>()) {}
+struct AtAutograd<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kFunctional> {
+  explicit AtAutograd(const OpVariant& variant) : device(variant), op(variant.handle.typed<Tensor(Args...)>()) {}
   Tensor operator()(c10::DispatchKeySet keys, Args... args) const {
+    if (!device_is_next(keys) || (differentiated(args) || ...)) return op.redispatch(derivative_keys(keys), args...);
     Tensor out;
-    if (Base::undifferentiated(keys, args...) && K::operator()(out, args...)) return out;
-    return op_.redispatch(Base::derivatives(keys), args...);
+    if (device.K::operator()(out, args...)) return out;
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return device.general(args...);
   }
-  c10::TypedOperatorHandle<Tensor(Args...)> op_;
+  AtDevice<K> device;
+  c10::TypedOperatorHandle<Tensor(Args...)> op;
 };
 
 template <typename K, typename... Args>
-struct AtAutograd<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kInPlace> : AutogradKernel<K> {
-  using Base = AutogradKernel<K>;
+struct AtAutograd<K, bool (K::*)(Tensor&, Args...) const, VariantKind::kInPlace> {
+  using Op = bool (K::*)(Tensor&, Args...) const;
   explicit AtAutograd(const OpVariant& variant)
-      : Base(variant), op_(variant.handle.typed<Tensor&(Tensor&, Args...)>()) {}
+      : device(variant), op(variant.handle.typed<Tensor&(Tensor&, Args...)>()) {}
   Tensor& operator()(c10::DispatchKeySet keys, Tensor& self, Args... args) const {
-    if (Base::undifferentiated(keys, self, args...) && K::operator()(self, args...)) {
-      self.unsafeGetTensorImpl()->bump_version();
-      return self;
+    if (!device_is_next(keys) || differentiated(self) || (differentiated(args) || ...)) {
+      return op.redispatch(derivative_keys(keys), self, args...);
     }
-    return op_.redispatch(Base::derivatives(keys), self, args...);
+    if (!device.K::operator()(self, args...)) {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      device.general(self, args...);
+    }
+    self.unsafeGetTensorImpl()->bump_version();
+    return self;
   }
-  c10::TypedOperatorHandle<Tensor&(Tensor&, Args...)> op_;
+  AtDevice<K, Op, VariantKind::kInPlace> device;
+  c10::TypedOperatorHandle<Tensor&(Tensor&, Args...)> op;
 };
 
 template <typename K, VariantKind kind = VariantKind::kFunctional>

@@ -62,6 +62,19 @@ std::vector<bool> promoting_arguments(const OpRow& row, const c10::FunctionSchem
   return promotes;
 }
 
+std::vector<ArgRole> argument_roles(const c10::FunctionSchema& schema) {
+  static const auto optional_number = c10::OptionalType::create(c10::NumberType::get());
+  std::vector<ArgRole> roles;
+  for (const auto& arg : schema.arguments()) {
+    const auto& type = *arg.type();
+    const bool number = type.kind() == c10::TypeKind::NumberType || type.isSubtypeOf(*optional_number);
+    roles.push_back(type.isSubtypeOf(*c10::OptionalType::ofTensor()) ? ArgRole::kTensor
+                    : number                                         ? ArgRole::kNumber
+                                                                     : ArgRole::kOther);
+  }
+  return roles;
+}
+
 using SchemaIndex = std::multimap<std::string, c10::OperatorHandle>;
 
 SchemaIndex index_schemas() {
@@ -125,6 +138,7 @@ class Registrar {
       variant->meta = meta_function(row.name + (op.overload_name().empty() ? "" : "." + op.overload_name()));
     }
     variant->promotes = promoting_arguments(row, functional ? functional->schema() : handle.schema());
+    variant->roles = argument_roles(functional ? functional->schema() : handle.schema());
     const std::string name = c10::toString(handle.operator_name());
     const bool unboxed = row.kind == OpKind::kMap && !row.hooks.check;
     if (auto kernels = unboxed ? unboxed_map_kernels(*variant) : std::nullopt) {
@@ -132,6 +146,10 @@ class Registrar {
       autograd_.impl(name.c_str(), std::move(kernels->autograd));
     } else {
       library_.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(*variant)));
+      if (kind == VariantKind::kFunctional) {
+        auto autograd = std::make_unique<BoxedAutogradKernel>(*variant);
+        autograd_.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(autograd)));
+      }
     }
     entries().push_back({row.name, kind_name(row.kind), name});
   }

@@ -56,6 +56,9 @@ struct OpRow {
 // How a schema gives its result.
 enum class VariantKind : uint8_t { kFunctional, kInPlace, kOut };
 
+// What an argument of a compiled op may be, by the schema.
+enum class ArgRole : uint8_t { kTensor, kNumber, kOther };
+
 // One registered schema of a row.
 struct OpVariant {
   const OpRow* row;
@@ -65,6 +68,7 @@ struct OpVariant {
   std::optional<c10::OperatorHandle> out;         // its out= overload, for kNativeOut
   const c10::KernelFunction* meta = nullptr;      // torch's structured meta function of the functional overload
   std::vector<bool> promotes;                     // per argument: takes part in type promotion
+  std::vector<ArgRole> roles;                     // per argument of the functional overload
 };
 
 // Whether the compiler can compute the row in this dtype; if not, the op runs on the host.

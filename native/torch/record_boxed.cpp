@@ -2,11 +2,13 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 
 #include <cmath>
 
+#include "autograd_key.h"
 #include "fallback.h"
 #include "first_use.h"
 #include "generator.h"
@@ -290,6 +292,17 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   }
   torch::jit::drop(*stack, n);
   for (auto& v : results) stack->push_back(std::move(v));
+}
+
+void BoxedAutogradKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                                     torch::jit::Stack* stack) {
+  bool asked = !device_is_next(keys);
+  for (size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i) {
+    for_each_tensor((*stack)[i], [&asked](const at::Tensor& t) { asked |= differentiated(t); });
+  }
+  if (asked) return op.redispatchBoxed(derivative_keys(keys), stack);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  record_boxed(variant_, stack);
 }
 
 }  // namespace neuron

@@ -25,4 +25,14 @@ class BoxedKernel final : public c10::OperatorKernel {
   const OpVariant& variant_;
 };
 
+// The same at autograd's key (autograd_key.h), for functional ops.
+class BoxedAutogradKernel final : public c10::OperatorKernel {
+ public:
+  explicit BoxedAutogradKernel(const OpVariant& variant) : variant_(variant) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+ private:
+  const OpVariant& variant_;
+};
+
 }  // namespace neuron

@@ -74,20 +74,17 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
   Recording r(recorder(device), row);
   for (size_t i = 0; i < args.size(); ++i) {
     const IValue& v = args[i];
-    const auto& type = schema.arguments()[i].type();
-    const bool number = type->kind() == c10::TypeKind::NumberType ||
-                        type->isSubtypeOf(*c10::OptionalType::create(c10::NumberType::get()));
-    const bool tensor = type->isSubtypeOf(*c10::OptionalType::ofTensor());
+    const ArgRole role = variant.roles[i];
     if (v.isTensor() && v.toTensor().defined()) {
       if (v.toTensor().device().type() == kNeuron)
         r.input(v.toTensor().unsafeGetTensorImpl());
       else
         r.scalar(v.toTensor().item());
-    } else if (tensor || (number && v.isNone())) {
+    } else if (role == ArgRole::kTensor || (role == ArgRole::kNumber && v.isNone())) {
       r.absent();
     } else if (v.isString()) {
       r.attr(v.toStringRef());
-    } else if (number || (v.isInt() && row.is(kIntOperands))) {
+    } else if (role == ArgRole::kNumber || (v.isInt() && row.is(kIntOperands))) {
       r.scalar(v.toScalar());
     } else if (v.isNone()) {
       r.attr(std::string("none"));  // an absent rounding mode

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <Python.h>
 #include <c10/core/AutogradState.h>
@@ -292,7 +291,6 @@ void Recorder::run_locked(FlushCause cause) {
   ++stats().flush_causes[static_cast<size_t>(cause)];
   error_.clear();
   {
-    const at::AutoDispatchBelowADInplaceOrView no_autograd;  // whoever runs it: host ops are recorded beneath autograd
     struct Release {
       Window& w;
       ~Release() { w.renew(); }
