@@ -57,7 +57,9 @@ def script_fails(script: str) -> str:
 
 
 def crash(line: str) -> str:
-    """The report of what ended its process: "seed n" or "call n"."""
+    """The report of what ended its process: "seed n" or "call n", or nothing yet."""
+    if not line:
+        return "before its first program"
     if line.startswith("call"):
         import calls
 
