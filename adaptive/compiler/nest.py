@@ -2,7 +2,8 @@
 
 Dimensions of a nest are row dimensions, walked by an odometer, and at most one vector dimension. The body is emitted
 once. The last, partial block of a row runs through the same body: its inputs are first copied to a small buffer on the
-stack and its outputs copied back, so an element's bits never depend on where the row ends.
+stack and its outputs copied back, so an element's bits never depend on where the row ends. Copies are of masked vectors
+where the target has them: a row of a few elements is nothing but such a block.
 
 Names in the generated text, for access j:  %p<j> pointer at loop level ENTRY, %r<j> at ROW, %b<j> and %s<j> base
 pointer and element stride of the running SEGMENT, %st<j> staging buffer.
@@ -346,16 +347,56 @@ class Nest:
         loaded = [j for j in moving if j in self.loads]
         text = [f"%past = add i64 %edge, {b.lanes}", "%back = sub i64 0, %edge"]
         for j in moving:
-            ty, dtype = self.memory_type(j), self.accesses[j].dtype
-            if j in loaded:
-                one = _ONE.get(dtype) or literal(ty, 1)
-                text.append(f"store {b.vector(ty)} splat ({ty} {one}), ptr %st{j}, align 64")
+            ty = self.memory_type(j)
+            if j in loaded and not self._masked("in", j, stride):
+                text.append(f"store {b.vector(ty)} {self._ones(j)}, ptr %st{j}, align 64")
             text.append(f"%t{j} = getelementptr {ty}, ptr %st{j}, i64 %back")
         # The tail block computes addresses as base + (edge + lane) * 1, so its bases are moved back by edge.
         return text + self._copy("in", loaded, base, stride, "stage", "staged") + ["staged:", "br label %segment"]
 
+    def _ones(self, access: int) -> str:
+        """A vector of padding."""
+        ty = self.memory_type(access)
+        return f"splat ({ty} {_ONE.get(self.accesses[access].dtype) or literal(ty, 1)})"
+
     def _unstage(self, base: dict[int, str], stride: dict[int, str]) -> list[str]:
         return ["unstage:", *self._copy("out", self.stores, base, stride, "unstage", "row.done")]
+
+    def _masked(self, way: str, access: int, stride: dict[int, str]) -> bool:
+        """Whether the tail of an access is copied as a masked vector."""
+        target = self.b.target
+        if access in stride:
+            return False
+        return target.masks_loads(bits_of(self.memory_type(access))) if way == "in" else target.masks_stores
+
+    def _left(self, way: str) -> list[str]:
+        """%<way>.mask: the lanes of the tail."""
+        lanes = self.b.lanes
+        return [
+            f"%{way}.left = trunc i64 %left to i32",
+            f"%{way}.one = insertelement <{lanes} x i32> poison, i32 %{way}.left, i32 0",
+            f"%{way}.all = shufflevector <{lanes} x i32> %{way}.one, <{lanes} x i32> poison, "
+            f"<{lanes} x i32> zeroinitializer",
+            f"%{way}.mask = icmp ult <{lanes} x i32> {self.b.lane_numbers('i32').ref}, %{way}.all",
+        ]
+
+    def _copy_masked(self, way: str, j: int) -> list[str]:
+        b, ty, lanes = self.b, self.memory_type(j), self.b.lanes
+        v, place = b.vector(ty), f"%{way}{j}"
+        suffix = f"v{lanes}{ {'float': 'f32', 'double': 'f64'}.get(ty, ty) }.p0"
+        if way == "in":
+            name = f"llvm.masked.load.{suffix}"
+            b.declare(name, v, ("ptr", "i32", f"<{lanes} x i1>", v))
+            return [
+                f"{place} = call {v} @{name}(ptr {place}.far, i32 1, <{lanes} x i1> %in.mask, {v} {self._ones(j)})",
+                f"store {v} {place}, ptr %st{j}, align 64",
+            ]
+        name = f"llvm.masked.store.{suffix}"
+        b.declare(name, "void", (v, "ptr", "i32", f"<{lanes} x i1>"))
+        return [
+            f"{place} = load {v}, ptr %st{j}, align 64",
+            f"call void @{name}({v} {place}, ptr {place}.far, i32 1, <{lanes} x i1> %out.mask)",
+        ]
 
     def _copy(
         self, way: str, which: list[int], base: dict[int, str], stride: dict[int, str], before: str, then: str
@@ -363,11 +404,16 @@ class Nest:
         """Copy the tail's elements between their places and the staging buffers: contiguous ones by memcpy, the others
         in a loop."""
         text = []
-        for j in (j for j in which if j not in stride):
+        contiguous = [j for j in which if j not in stride]
+        if any(self._masked(way, j, stride) for j in contiguous):
+            text += self._left(way)
+        for j in contiguous:
             ty, place = self.memory_type(j), f"%{way}{j}"
-            size = ITEMSIZE[self.accesses[j].dtype]
             text.append(f"{place}.far = getelementptr {ty}, ptr {base[j]}, i64 %edge")
-            text.append(f"{place}.bytes = mul i64 %left, {size}")
+            if self._masked(way, j, stride):
+                text += self._copy_masked(way, j)
+                continue
+            text.append(f"{place}.bytes = mul i64 %left, {ITEMSIZE[self.accesses[j].dtype]}")
             ends = (f"%st{j}", f"{place}.far") if way == "in" else (f"{place}.far", f"%st{j}")
             text.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {ends[0]}, ptr {ends[1]}, i64 {place}.bytes, i1 false)")
             self.b.declarations.setdefault("memcpy", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")

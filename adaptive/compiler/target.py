@@ -53,6 +53,15 @@ class Target:
         """Whether a fused multiply-add is one instruction (otherwise LLVM would call a library, an element a call)."""
         return self.name in ("avx512", "avx2")
 
+    def masks_loads(self, bits: int) -> bool:
+        """Whether a load of some lanes of a vector of elements of this width is one instruction."""
+        return self.name == "avx512" or (self.name == "avx2" and bits in (32, 64))
+
+    @property
+    def masks_stores(self) -> bool:
+        """Whether a store of some lanes of a vector is one fast instruction: before AVX-512 it may be microcode."""
+        return self.name == "avx512"
+
     @functools.cached_property
     def function_attributes(self) -> str:
         """LLVM attributes of every function: 512-bit vectors must be legal, or they travel in the wrong registers."""
