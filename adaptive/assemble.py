@@ -76,8 +76,9 @@ class Assembler:
             lowering.begin_epilogue()
             for node in self.group.points:
                 if node.kind == "reduction":
-                    lowering.finish_reduction(node)
-                    self._values[node.index, 0] = lowering.result_of(node, self._stored_dtypes(node)[0])
+                    lowering.finish_reduction(node, self._one_point)
+                    for k, value in enumerate(lowering.results_of(node, self._stored_dtypes(node))):
+                        self._values[node.index, k] = value
             for node in self.group.finals:
                 self._lower(node, lowering, final=True)
         for node in self.group.nodes():
@@ -99,10 +100,16 @@ class Assembler:
             scalars.append(len(self._scalars))
             self._scalars.append(scalar)
         if node.kind == "reduction":
-            lowering.begin_reduction(node, operands[0], scalars)
+            lowering.begin_reduction(node, operands[0], scalars, self._one_point)
         else:
             for k, value in enumerate(lowering.map(node, operands, scalars, self._stored_dtypes(node))):
                 self._values[node.index, k] = value
+
+    @property
+    def _one_point(self) -> bool:
+        """Whether the reductions of the group reduce dims of size one alone."""
+        order = self.group.order
+        return order is not None and not any(loop.dims for loop in order.reduced)
 
     def _stored_dtypes(self, node: Node) -> list[str]:
         return [self.trace.geometries[o.geometry].dtype for o in node.outputs]
@@ -193,10 +200,8 @@ class Assembler:
         geometry = self.trace.geometries[slot.geometry]
         if not slot.final:
             return Moves(geometry, space_rank)
-        if geometry.rank == 0:
-            return Moves(geometry, space_rank, [-1] * space_rank)
-        reduction = next(n for n in self.group.points if n.kind == "reduction")
-        return Moves(geometry, space_rank, kept_dims(reduction, self.trace.geometries[self.group.geometry]))
+        assert self.group.order is not None
+        return Moves(geometry, space_rank, kept_dims(self.group.order, space_rank, geometry))
 
 
 def _placed(instr: Instr, loops: list[LoopDim], rank: int) -> Instr:

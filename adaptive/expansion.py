@@ -34,14 +34,15 @@ Arg = Operand | Count | Runtime | float | None
 
 
 #: Ops with a bool result.
-_PREDICATES = ("is_index", "ne")
+_PREDICATES = ("is_index", "eq", "ne")
 
 
 class Parts:
     """The parts of one op, being written.
 
-    rank     dims of the op's first input
-    compute  dtype the parts work in: half types in float32
+    op       its name
+    rank     dims of its first input
+    compute  dtype the parts work in, which a program may set: half types in float32
     """
 
     def __init__(self, expander: Expander, node: Node):
@@ -50,6 +51,7 @@ class Parts:
         operands = iter(node.inputs)
         self._inputs = [next(operands) if kind == "x" else None for kind in node.args if kind in ("x", "-")]
         self._n_results = 0
+        self.op = node.op
         self.compute = opmath(node.compute)
         self.rank = expander.geometries[node.inputs[0].geometry].rank
 
@@ -68,6 +70,10 @@ class Parts:
 
     def scalar(self, k: int) -> Runtime:
         return Runtime(self._node.scalars[k])
+
+    @property
+    def n_scalars(self) -> int:
+        return len(self._node.scalars)
 
     def attr(self, k: int) -> int:
         return int(self._node.attrs[k])
@@ -96,9 +102,11 @@ class Parts:
         shape: Operand | None = None,
         compute: str = "",
         attrs: tuple[int, ...] = (),
+        part: int = 0,
     ) -> Operand:
         """A pointwise op. Its result goes `into` an output, or is a temporary of the shape of `shape`, by default that
-        of the largest operand. It works in `compute`, by default the dtype of the parts."""
+        of the largest operand. It works in `compute`, by default the dtype of the parts. `part`: how many of the parts
+        just before it write to its output's storage, elsewhere."""
         operands = [a for a in args if isinstance(a, Operand)]
         scalars = []
         kinds: list[str | float] = []
@@ -113,7 +121,7 @@ class Parts:
         if into is None:
             result = "bool" if op in _PREDICATES else compute or self.compute
             into = self._expander.temporary_like([shape] if shape is not None else operands, result)
-        self._add("map", op, kinds, operands, into, scalars, attrs, compute or self.compute)
+        self._add("map", op, kinds, operands, into, scalars, attrs, compute or self.compute, part)
         return into
 
     def reduce(self, op: str, x: Operand, dims: int, into: Operand | None = None) -> Operand:
@@ -122,6 +130,8 @@ class Parts:
             into = self._expander.reduced(x, dims, self.compute)
         else:
             self.declare(x, dims, into)
+        if dims == 0 and op == "mean":
+            op = "sum"  # of the one point
         scalars = [Scalar(x.operand, dims)] if op == "mean" else []
         self._add("reduction", op, ["x"], [x], into, scalars, (dims, 1), self.compute)
         return into
@@ -148,6 +158,7 @@ class Parts:
         scalars: list[Scalar],
         attrs: tuple[int, ...],
         compute: str,
+        part: int = 0,
     ) -> None:
         nodes = self._expander.nodes
         nodes.append(
@@ -163,6 +174,7 @@ class Parts:
                 compute,
                 self.dtype(output),
                 self._node.recorded,
+                part,
                 origin=self._node.origin,
             )
         )

@@ -35,6 +35,9 @@ class Group:
     recomputed  nodes among the points that another group computes, too, and stores if need be
     geometry    geometry whose shape is the iteration space, and in whose order it is walked
     iteration   a window operand of that geometry
+    order       of a reduction, that of its points
+    kept_shapes shapes of the results of its reductions: with the reduced dims, or without
+    kept_layout how those results lie in memory
     """
 
     geometry: int
@@ -43,7 +46,7 @@ class Group:
     finals: list[Node] = field(default_factory=list)
     recomputed: set[int] = field(default_factory=set)
     order: ReductionOrder | None = None
-    kept_shape: int = -1
+    kept_shapes: set[int] = field(default_factory=set)
     kept_layout: bytes = b""
     # (geometry, version node or -1): loads, and stores that somebody is known to see; and all that there could be
     accesses: set[tuple[int, int]] = field(default_factory=set)
@@ -233,11 +236,11 @@ class Fuser:
         if group.order is None or node.op in COUNTED or len(node.outputs) > 1:
             return False
         out = self.trace.geometries[node.outputs[0].geometry]
-        if out.shape != group.kept_shape or out.layout != group.kept_layout or out.layout != b"":
+        if out.shape not in group.kept_shapes or out.layout != group.kept_layout or out.layout != b"":
             return False
-        # Operands of the kept points: the kept shape itself, or 0-dim values.
+        # Operands of the kept points: of the result's shape, or 0-dim values.
         return all(
-            self.trace.geometries[o.geometry].shape == group.kept_shape or self.trace.geometries[o.geometry].rank == 0
+            self.trace.geometries[o.geometry].shape == out.shape or self.trace.geometries[o.geometry].rank == 0
             for o in node.inputs
         )
 
@@ -250,8 +253,8 @@ class Fuser:
             return False
         order = reduction_order(node, source)
         if group.order is not None:
-            out = geometries[node.outputs[0].geometry]
-            return group.order == order and out.shape == group.kept_shape and out.layout == group.kept_layout
+            # Equal orders reduce the same dims, whether a result keeps them or not.
+            return group.order == order and geometries[node.outputs[0].geometry].layout == group.kept_layout
         return all(follows(self.trace, n, order, source) for n in group.points)
 
     def _new_group(self, node: Node) -> Group:
@@ -270,9 +273,9 @@ class Fuser:
         if node.kind == "reduction":
             if group.order is None:
                 group.geometry, group.iteration = node.inputs[0].geometry, node.inputs[0].operand
-                out = self.trace.geometries[node.outputs[0].geometry]
                 group.order = reduction_order(node, self.trace.geometries[node.inputs[0].geometry])
-                group.kept_shape, group.kept_layout = out.shape, out.layout
+                group.kept_layout = self.trace.geometries[node.outputs[0].geometry].layout
+            group.kept_shapes.add(self.trace.geometries[node.outputs[0].geometry].shape)
             group.points.append(node)
             self.role[node.index] = "reduce"
         elif walks_with(self.trace, node, group) or not (group.points or group.finals):

@@ -28,6 +28,7 @@ log = logging.getLogger("adaptive_eager.kernels")
 _PACKAGE = Path(__file__).parent
 GENERATOR_SOURCES = (
     _PACKAGE / "compiler",
+    _PACKAGE / "row_programs",
     *(
         _PACKAGE / f"{name}.py"
         for name in (
@@ -42,7 +43,6 @@ GENERATOR_SOURCES = (
             "merging",
             "planner",
             "rematerialisation",
-            "row_programs",
             "strips",
             "trace",
             "updates",

@@ -146,17 +146,15 @@ def reduction_order(node: Node, source: Geometry) -> ReductionOrder:
     return ReductionOrder(inner, tuple(kept), tuple(loops) or (LoopDim(()),))
 
 
-def kept_dims(node: Node, source: Geometry) -> list[int]:
-    """For each dim of a reduction's input, the dim of its result that it becomes, or -1."""
-    mask, keepdim = int(node.attrs[0]), bool(node.attrs[1])
-    dims, next_dim = [], 0
-    for d in range(source.rank):
-        if mask >> d & 1:
-            dims.append(-1)
-            next_dim += keepdim
-        else:
-            dims.append(next_dim)
-            next_dim += 1
+def kept_dims(order: ReductionOrder, rank: int, tensor: Geometry) -> list[int]:
+    """For each of the `rank` dims of a reduction's space, the dim of a tensor of the kept points that moves with it, or
+    -1. Whether the tensor has the reduced dims as dims of size one, or not at all, makes no difference; one without
+    moving dims moves with none."""
+    own = [d for d in range(tensor.rank) if not tensor.codes[d] & SIZE_ONE]
+    dims = [-1] * rank
+    if own:
+        for d, moving in zip(sorted(order.kept), own, strict=True):
+            dims[d] = moving
     return dims
 
 

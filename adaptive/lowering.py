@@ -6,6 +6,7 @@ are an optimizer's updates, which have several results (adaptive/updates.py).
 
 from __future__ import annotations
 
+from adaptive_eager.compiler.conversion import FLOATS
 from adaptive_eager.compiler.loop_ir import Instr
 from adaptive_eager.trace import Node
 from adaptive_eager.updates import UPDATES
@@ -13,7 +14,8 @@ from adaptive_eager.updates import UPDATES
 #: Kind of the `reduce` instruction of each reduction op; norms are below.
 _REDUCE_KINDS = {
     "sum": "sum", "mean": "sum", "prod": "prod", "amax": "amax", "amin": "amin", "max": "amax", "min": "amin",
-    "any": "any", "all": "all", "argmax": "argmax", "argmin": "argmin", "non_finite": "any",
+    "any": "any", "all": "all", "argmax": "argmax", "argmin": "argmin", "non_finite": "any", "nansum": "sum",
+    "count_nonzero": "sum",
 }  # fmt: skip
 
 #: linalg_vector_norm by order: the instruction made of |x|, and how its values are reduced.
@@ -26,7 +28,7 @@ COUNTED = {
     **dict.fromkeys(("geometric_", "cauchy_", "random_"), "linear"),
 }  # fmt: skip
 
-REDUCTION_OPS = (*_REDUCE_KINDS, "linalg_vector_norm")
+REDUCTION_OPS = (*_REDUCE_KINDS, "linalg_vector_norm", "aminmax")
 
 
 class Lowering:
@@ -38,8 +40,8 @@ class Lowering:
         self.nodes: list[int] = []
         self._in_epilogue = False
         self._same: dict[tuple[object, ...], int] = {}  # instruction -> value
-        self._reduced: dict[int, int] = {}  # node -> value of its reduce instruction
-        self._results: dict[int, int] = {}
+        self._reduced: dict[int, list[int]] = {}  # node -> values of its reduce instructions
+        self._results: dict[int, list[tuple[int, str]]] = {}  # node -> values of its results, and their dtypes
         self._scalar_of: dict[int, list[int]] = {}  # node -> kernel scalars
 
     # -- instructions ------------------------------------------------------------------------------------------------
@@ -114,47 +116,80 @@ class Lowering:
 
     # -- reductions --------------------------------------------------------------------------------------------------
 
-    def begin_reduction(self, node: Node, value: int, scalars: list[int]) -> None:
-        """The part of a reduction at each point."""
+    def begin_reduction(self, node: Node, value: int, scalars: list[int], one_point: bool = False) -> None:
+        """The part of a reduction at each point. `one_point`: it reduces dims of size one alone."""
         self._scalar_of[node.index] = scalars
         c, i = node.compute, node.index
-        if node.op != "linalg_vector_norm":
-            kind = _REDUCE_KINDS[node.op]
-            if node.op == "non_finite":  # x - x is zero for every other number
-                value = self._emit(i, "copy", (self._emit(i, "sub", (value, value), c, c),), "bool", "bool")
-                c = "bool"
-            dtype = "i64" if kind in ("argmax", "argmin") else c if node.op == "mean" else node.result
-            self._reduced[i] = self._emit(i, "reduce", (value,), c, dtype, (kind,))
-            return
-        order = str(node.attrs[2])
-        if order == "0":
-            value = self._emit(i, "copy", (value,), "bool", "bool")
-        elif order == "2":
-            value = self._emit(i, "copy", (value,), c, c)
-            value = self._emit(i, "mul", (value, value), c, c)
+
+        def reduce(kind: str, value: int = value, compute: str = c, dtype: str = node.result) -> int:
+            return self._emit(i, "reduce", (value,), compute, dtype, (kind,))
+
+        if node.op == "linalg_vector_norm":
+            order = self._norm_order(node, one_point)
+            value = self._norm_term(node, value, order)
+            plain = order in ("0", "1", "inf", "-inf")
+            values = [reduce(_NORM_KINDS[order], value, dtype=node.result if plain else c)]
+        elif node.op == "aminmax":
+            values = [reduce("amin"), reduce("amax")]
+        elif len(node.outputs) == 2:  # an extremum and where it is
+            values = [reduce("arg" + node.op, dtype="i64")]
+        elif node.op in ("argmax", "argmin"):
+            values = [reduce(node.op, dtype="i64")]
+        elif node.op == "non_finite":  # x - x is zero for every other number
+            value = self._emit(i, "copy", (self._emit(i, "sub", (value, value), c, c),), "bool", "bool")
+            values = [reduce("any", value, "bool")]
+        elif node.op == "count_nonzero":
+            values = [reduce("sum", self._emit(i, "copy", (value,), "bool", "bool"), "i64")]
+        elif node.op == "nansum" and c in FLOATS:
+            zero = self._emit(i, "constant", (), "f64", "f64", ((0.0).hex(),))
+            is_nan = self._emit(i, "isnan", (value,), c, "bool")
+            values = [reduce("sum", self._emit(i, "where", (is_nan, zero, value), c, c))]
         else:
-            value = self._emit(i, "abs", (value,), c, c)
-            if order == "p":
-                value = self._emit(i, "pow", (value, self._scalar(scalars[0], "f", i)), c, c)
-        plain = order in ("0", "1", "inf", "-inf")
-        dtype = node.result if plain else c
-        self._reduced[i] = self._emit(i, "reduce", (value,), c, dtype, (_NORM_KINDS[order],))
+            values = [reduce(_REDUCE_KINDS[node.op], dtype=c if node.op == "mean" else node.result)]
+        self._reduced[i] = values
+
+    @staticmethod
+    def _norm_order(node: Node, one_point: bool) -> str:
+        """The order of a norm. Of one point it is |x| whatever the order, without powers that overflow."""
+        order = str(node.attrs[2])
+        return "inf" if one_point and order in ("2", "p") else order
+
+    def _norm_term(self, node: Node, value: int, order: str) -> int:
+        """What a norm makes of a point before it is reduced."""
+        c, i = node.compute, node.index
+        if order == "0":
+            return self._emit(i, "copy", (value,), "bool", "bool")
+        if order == "2":
+            value = self._emit(i, "copy", (value,), c, c)
+            return self._emit(i, "mul", (value, value), c, c)
+        value = self._emit(i, "abs", (value,), c, c)
+        if order == "p":
+            value = self._emit(i, "pow", (value, self._scalar(self._scalar_of[i][0], "f", i)), c, c)
+        return value
 
     def begin_epilogue(self) -> None:
         self._in_epilogue = True
 
-    def finish_reduction(self, node: Node) -> None:
+    def finish_reduction(self, node: Node, one_point: bool = False) -> None:
         """The part of a reduction once a kept point."""
-        value, c, i = self._reduced[node.index], node.compute, node.index
+        values, c, i = self._reduced[node.index], node.compute, node.index
+        value = values[0]
+        results = [(v, node.result) for v in values]
         if node.op == "mean":
             count = self._scalar(self._scalar_of[i][0], "i", i)
-            value = self._emit(i, "div", (value, count), c, node.result)
-        elif node.op == "linalg_vector_norm" and node.attrs[2] == "2":
-            value = self._emit(i, "sqrt", (value,), c, node.result)
-        elif node.op == "linalg_vector_norm" and node.attrs[2] == "p":
-            power = self._emit(i, "reciprocal", (self._scalar(self._scalar_of[i][0], "f", i),), c, c)
-            value = self._emit(i, "pow", (value, power), c, node.result)
-        self._results[i] = value
+            results = [(self._emit(i, "div", (value, count), c, node.result), node.result)]
+        elif node.op == "linalg_vector_norm":
+            order = self._norm_order(node, one_point)
+            if order == "2":
+                results = [(self._emit(i, "sqrt", (value,), c, node.result), node.result)]
+            elif order == "p":
+                power = self._emit(i, "reciprocal", (self._scalar(self._scalar_of[i][0], "f", i),), c, c)
+                results = [(self._emit(i, "pow", (value, power), c, node.result), node.result)]
+        elif node.op in ("max", "min") and len(node.outputs) == 2:
+            results = [(self._emit(i, "extreme", (value,), c, node.result), node.result), (value, "i64")]
+        self._results[i] = results
 
-    def result_of(self, node: Node, stored: str) -> int:
-        return self._as(self._results[node.index], node.result, stored, node.index)
+    def results_of(self, node: Node, stored: list[str]) -> list[int]:
+        """Values of a reduction's results, each as the dtype of the tensor it is stored in."""
+        pairs = zip(self._results[node.index], stored, strict=True)
+        return [self._as(value, dtype, kept, node.index) for (value, dtype), kept in pairs]

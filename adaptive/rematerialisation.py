@@ -34,6 +34,7 @@ class Rematerialiser:
         self.flow = flow
         self.steps = steps
         self._max_ops = params.get("max_kernel_ops")
+        self._max_accesses = params.get("max_kernel_accesses")
         self._home: dict[int, int] = {}  # node -> step
         self._at_points: set[int] = set()  # maps computed at every point
         self._writes: dict[int, list[int]] = {}  # slot -> nodes that write it
@@ -82,8 +83,12 @@ class Rematerialiser:
         scalars = group.scalars + sum(len(node.scalars) for node in tree.nodes.values())
         if len(group.possible | tree.leaves) > MAX_ACCESSES or scalars > MAX_SCALARS:
             return
+        accesses = group.accesses - {(source.geometry, source.node)} | tree.leaves
+        if len(accesses) > max(self._max_accesses, len(group.accesses)):
+            return
         if len(group.nodes()) + len(tree.nodes) > self._max_ops:
             return
+        group.accesses = accesses
         group.possible |= tree.leaves
         group.scalars = scalars
         group.recomputed |= set(tree.nodes)

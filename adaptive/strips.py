@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from adaptive_eager.fusion import Group, HostStep, Step, nodes_of
-from adaptive_eager.layout import Moves, kept_dims, walk_order
-from adaptive_eager.trace import Geometry, Node, Trace
+from adaptive_eager.layout import Moves, ReductionOrder, kept_dims, walk_order
+from adaptive_eager.trace import Geometry, Trace
 
 #: Most kernels of a strip.
 MAX_KERNELS = 16
@@ -87,7 +87,7 @@ class StripBuilder:
         rows = next((r for r in (Rows.of(group, self.trace) for group in run) if r is not None), None)
         if rows is None:
             return Strip(run[:1])
-        one_each = {group.kept_shape for group in run if Rows.of(group, self.trace) == rows}
+        one_each = {shape for group in run if Rows.of(group, self.trace) == rows for shape in group.kept_shapes}
         strip: list[Group] = []
         touched: list[_Access] = []
         for group in run:
@@ -150,10 +150,10 @@ class StripBuilder:
         for node in group.nodes():
             final = node in group.finals
             for operand in node.inputs:
-                accesses.append(self._access(operand.geometry, self._dims(group, final), rows, writes=False))
+                accesses.append(self._access(operand.geometry, group.order if final else None, rows, writes=False))
             for operand in node.outputs:
-                dims = self._dims(group, final or node.kind == "reduction")
-                accesses.append(self._access(operand.geometry, dims, rows, writes=True))
+                order = group.order if final or node.kind == "reduction" else None
+                accesses.append(self._access(operand.geometry, order, rows, writes=True))
         return accesses
 
     def _walks(self, space: Geometry, rows: Rows, one_each: set[int]) -> bool:
@@ -162,16 +162,10 @@ class StripBuilder:
             return False
         return tuple(walk_order(space))[: len(rows.kept)] == rows.kept
 
-    def _dims(self, group: Group, final: bool) -> Node | None:
-        """The reduction by which a result's dims follow from the points', or None where shapes broadcast."""
-        return next(n for n in group.points if n.kind == "reduction") if final else None
-
-    def _access(self, geometry: int, by: Node | None, rows: Rows, writes: bool) -> _Access:
+    def _access(self, geometry: int, order: ReductionOrder | None, rows: Rows, writes: bool) -> _Access:
+        """An access by the points, or (`order`) by the kept points of a reduction."""
         g = self.trace.geometries[geometry]
-        dims = None
-        if by is not None:
-            dims = [-1] * rows.rank if g.rank == 0 else kept_dims(by, self.trace.geometries[by.inputs[0].geometry])
-        moves = Moves(g, rows.rank, dims)
+        moves = Moves(g, rows.rank, None if order is None else kept_dims(order, rows.rank, g))
         return _Access(g.slot, geometry, tuple(moves.dim(d) for d in rows.kept), writes)
 
 

@@ -132,7 +132,7 @@ class InnerFinish(Finish):
         b.real_lanes = lambda: Val(f"<{only_first}>", "i1", ENTRY)
         for reduction, total in zip(self.reductions, self.totals, strict=True):
             here = [part._replace(level=ENTRY) for part in total]
-            self.program.values[reduction.number] = reduction.finished(b, here)
+            self.preset(reduction, here)
         for access, value in self.emit_final_stores():
             self.nest.store_point(access, value)
 

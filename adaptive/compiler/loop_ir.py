@@ -6,7 +6,7 @@ and scalars are runtime values: a kernel serves every size of its layout class.
 
 Values are numbered: the program of a kernel is one list of `Instr`, and the value of `program[i]` is `i`; the epilogue
 continues the numbering (`epilogue[j]` is `len(program) + j`). Instructions that are not ATen ops: `load`, `scalar`,
-`constant`, `index`.
+`constant`, `index`, `reduce`, `extreme`.
 
 The canonical text of a kernel (`Kernel.text()`) is what the kernel's cache key is made from, so two kernels with equal
 text are the same kernel. Nothing that is not in the text may change the generated code, but the target.
@@ -84,7 +84,8 @@ class Kernel:
             kept..., reduced..., one kept    (outer: vectorised along the last kept dim).
     Its program may contain `reduce` instructions: Instr(op="reduce", args=(value,), compute=accumulator dtype,
     dtype=result dtype, attrs=(kind,)) with kind one of "sum prod amax amin any all argmax argmin"; a reduce value may
-    be used only by the epilogue. `stores` of values of `program` are done at each point, `final_stores` once a kept
+    be used only by the epilogue. There, Instr(op="extreme", args=(value,)) of an argmax or argmin is the number that it
+    found at its index. `stores` of values of `program` are done at each point, `final_stores` once a kept
     point, after the epilogue.
     """
 

@@ -72,7 +72,7 @@ class OuterFinish(Finish):
                 first = b.put(ENTRY, f"getelementptr i8, ptr %totals, i64 {slot.offset}")
                 where = b.put(BODY, f"getelementptr {slot.ty}, ptr {first}, i64 {column}")
                 parts.append(Val(b.put(BODY, f"load {b.vector(slot.ty)}, ptr {where}, align 1"), slot.ty, BODY))
-            self.program.values[reduction.number] = reduction.finished(b, parts)
+            self.preset(reduction, parts)
         for access, value in self.emit_final_stores():
             self.nest.store(access, value)
 

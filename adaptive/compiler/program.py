@@ -15,7 +15,8 @@ class Program:
     """Values of one program in one function.
 
     Instructions are emitted on demand: what nothing uses costs nothing, and an epilogue may use values of the program
-    that do not depend on a reduced dimension. `values` may be preset (reduction results).
+    that do not depend on a reduced dimension. `values` may be preset (reduction results), and `extremes`: what arg
+    reductions found, by the number of their instruction.
     """
 
     def __init__(self, builder: Builder, instructions: tuple[Instr, ...], dtypes: tuple[str, ...], nest: Nest):
@@ -24,6 +25,7 @@ class Program:
         self.access_dtypes = dtypes
         self.nest = nest
         self.values: dict[int, Val] = {}
+        self.extremes: dict[int, Val] = {}
         self._casts: dict[tuple[int, str, bool], Val] = {}
 
     def value(self, number: int) -> Val:
@@ -69,6 +71,9 @@ class Program:
             return self.builder.const("double", float.fromhex(str(instr.attrs[0])))
         if instr.op == "index":
             return self.nest.index([int(d) for d in instr.attrs])
+        if instr.op == "extreme":
+            found = self.extremes[instr.args[0]]
+            return conversion.cast(self.builder, found, conversion.opmath(instr.compute), instr.dtype)
         if instr.op == "reduce":
             raise CompileError("reduce: a reduction's value may only be used by the epilogue")
         return self._operation(instr)

@@ -156,5 +156,9 @@ class Reduction:
         if self.is_arg:
             return conversion.cast(b, parts[1], "i64", self.result)
         if self.compute == "bool":
-            return conversion.cast(b, b.icmp("ne", parts[0], b.const("i8", 0)), "bool", self.result)
+            return conversion.cast(b, self.extreme(b, parts), "bool", self.result)
         return conversion.cast(b, parts[0], "f64" if self._sums_floats else self.dtype, self.result)
+
+    def extreme(self, b: Builder, parts: Sequence[Val]) -> Val:
+        """The accumulated value in the dtype worked in: of an arg reduction, what it found."""
+        return b.icmp("ne", parts[0], b.const("i8", 0)) if self.compute == "bool" else parts[0]

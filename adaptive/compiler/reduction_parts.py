@@ -181,6 +181,12 @@ class Finish(Part):
         #: Operations that combine a chunk's accumulators with the totals.
         self.join = Builder(b.target, b.declarations, b.helpers, prefix="j")
 
+    def preset(self, reduction: Reduction, parts: Sequence[Val]) -> None:
+        """Makes a reduction's totals known to the epilogue."""
+        self.program.values[reduction.number] = reduction.finished(self.b, parts)
+        if reduction.is_arg:
+            self.program.extremes[reduction.number] = reduction.extreme(self.b, parts)
+
     def emit_final_stores(self) -> list[tuple[int, Val]]:
         stores = self.kernel.final_stores
         return [(s.access, self.program.stored(s.value, self.dtypes[s.access])) for s in stores]

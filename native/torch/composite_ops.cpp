@@ -1,23 +1,19 @@
 // Ops recorded as several simpler ops: every mode runs the same ones, so they round alike everywhere.
 
-#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
-#include <ATen/ops/amax.h>
-#include <ATen/ops/amin.h>
-#include <ATen/ops/argmax.h>
-#include <ATen/ops/argmin.h>
 #include <ATen/ops/bitwise_left_shift.h>
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/le.h>
+#include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/sub.h>
-#include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
 #include <torch/library.h>
 
+#include <cmath>
 #include <tuple>
 
 #include "random_ops.h"
@@ -38,69 +34,6 @@ using at::Scalar;
 using at::Tensor;
 using c10::ScalarType;
 
-// Half types are reduced in float32, and rounded once at the end.
-Tensor widened(const Tensor& t) {
-  const bool half = t.scalar_type() == ScalarType::Half || t.scalar_type() == ScalarType::BFloat16;
-  return half ? t.to(ScalarType::Float) : t;
-}
-
-struct Moments {
-  Tensor variance, mean;
-};
-
-// Two passes: the mean, then the mean of the squared distances. Accurate whatever the offset of the data.
-Moments moments(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
-                bool keepdim) {
-  TORCH_CHECK(c10::isFloatingType(self.scalar_type()), "std and var only support floating point and complex dtypes");
-  const Tensor x = widened(self);
-  const auto dims = dim ? *dim : at::IntArrayRef{};
-  const auto mask = at::dim_list_to_bitset(dims, std::max<int64_t>(x.dim(), 1));
-  const bool all = dims.empty();
-  double count = 1;
-  for (int64_t d = 0; d < x.dim(); ++d) count *= all || mask[d] ? static_cast<double>(x.size(d)) : 1.0;
-  const Tensor mean = at::mean(x, dims, true);
-  const Tensor distance = at::sub(x, mean);
-  const double divisor = std::max(0.0, count - (correction ? correction->toDouble() : 1.0));
-  const Tensor variance = at::sum(at::mul(distance, distance), dims, keepdim).div(divisor);
-  Tensor centre = mean;
-  if (!keepdim) centre = at::mean(x, dims, false);
-  return {variance.to(self.scalar_type()), centre.to(self.scalar_type())};
-}
-
-Tensor var(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<Scalar>& correction, bool keepdim) {
-  return moments(self, dim, correction, keepdim).variance;
-}
-Tensor std_dev(const Tensor& self, at::OptionalIntArrayRef dim, const std::optional<Scalar>& correction, bool keepdim) {
-  return moments(widened(self), dim, correction, keepdim).variance.sqrt().to(self.scalar_type());
-}
-std::tuple<Tensor, Tensor> var_mean(const Tensor& self, at::OptionalIntArrayRef dim,
-                                    const std::optional<Scalar>& correction, bool keepdim) {
-  Moments m = moments(self, dim, correction, keepdim);
-  return {m.variance, m.mean};
-}
-std::tuple<Tensor, Tensor> std_mean(const Tensor& self, at::OptionalIntArrayRef dim,
-                                    const std::optional<Scalar>& correction, bool keepdim) {
-  Moments m = moments(widened(self), dim, correction, keepdim);
-  return {m.variance.sqrt().to(self.scalar_type()), m.mean.to(self.scalar_type())};
-}
-
-void check_extremum(const Tensor& self, int64_t dim, const char* name) {
-  const int64_t d = c10::maybe_wrap_dim(dim, self.dim());
-  TORCH_CHECK_INDEX(self.dim() == 0 || self.size(d) != 0, name, "(): Expected reduction dim ", d,
-                    " to have non-zero size.");
-}
-// argmax and argmin do not take bool.
-Tensor ordered(const Tensor& t) { return t.scalar_type() == ScalarType::Bool ? t.to(ScalarType::Byte) : t; }
-
-std::tuple<Tensor, Tensor> max_dim(const Tensor& self, int64_t dim, bool keepdim) {
-  check_extremum(self, dim, "max");
-  return {at::amax(self, {dim}, keepdim), at::argmax(ordered(self), dim, keepdim)};
-}
-std::tuple<Tensor, Tensor> min_dim(const Tensor& self, int64_t dim, bool keepdim) {
-  check_extremum(self, dim, "min");
-  return {at::amin(self, {dim}, keepdim), at::argmin(ordered(self), dim, keepdim)};
-}
-
 // Dropout: the mask and the products are one kernel, with what is done before and after.
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::optional<bool> train) {
   if (!train.value_or(true) || input.numel() == 0) {
@@ -112,6 +45,47 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::op
 }
 Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double scale) {
   return at::mul(at::mul(grad, mask), scale);
+}
+
+// rrelu_with_noise: the noise is the slope at every point, drawn where the input is not positive.
+Tensor& rrelu_noise_out(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
+                        std::optional<at::Generator> generator, Tensor& out) {
+  TORCH_CHECK(self.sym_sizes() == noise.sym_sizes(),
+              "noise tensor shape must match self tensor shape. Got self.shape = ", self.sym_sizes(),
+              " noise.shape = ", noise.sym_sizes());
+  TORCH_CHECK(lower.toDouble() <= upper.toDouble(), "Lower bound should be less than or equal to the upper bound");
+  TORCH_CHECK(std::isfinite(lower.toDouble()) && std::isfinite(upper.toDouble()),
+              "Lower and upper bounds should be finite");
+  if (!training) return at::leaky_relu_out(out, self, (lower.toDouble() + upper.toDouble()) / 2);
+  const Tensor drawn = at::empty_like(self).uniform_(lower.toDouble(), upper.toDouble(), generator);
+  noise.copy_(at::where(at::le(self, 0), drawn, 1));
+  return at::mul_out(out, self, noise);
+}
+Tensor rrelu_noise(const Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
+                   std::optional<at::Generator> generator) {
+  Tensor out = at::empty_like(self);
+  return rrelu_noise_out(self, noise, lower, upper, training, std::move(generator), out);
+}
+Tensor& rrelu_noise_(Tensor& self, Tensor& noise, const Scalar& lower, const Scalar& upper, bool training,
+                     std::optional<at::Generator> generator) {
+  return rrelu_noise_out(self, noise, lower, upper, training, std::move(generator), self);
+}
+
+Tensor channel_shuffle(const Tensor& self, c10::SymInt groups) {
+  const int64_t n = groups.expect_int();
+  TORCH_CHECK(self.dim() > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes ", self.sizes());
+  TORCH_CHECK(n > 0, "Number of groups to divide channels in must be positive. Value of groups:", n);
+  TORCH_CHECK(self.size(1) % n == 0, "Number of channels must be divisible by groups. Got ", self.size(1),
+              " channels and ", n, " groups.");
+  std::vector<int64_t> split = self.sizes().vec();
+  split[1] /= n;
+  split.insert(split.begin() + 1, n);
+  Tensor out = at::empty_like(self, self.suggest_memory_format());
+  // (groups, channels a group) in the input, (channels a group, groups) in the result.
+  std::vector<int64_t> shuffled = split;
+  std::swap(shuffled[1], shuffled[2]);
+  out.view(shuffled).copy_(self.reshape(split).transpose(1, 2));
+  return out;
 }
 
 // The shift operators, which torch does not route to the shift functions.
@@ -140,12 +114,6 @@ Tensor norm_dim_dtype(const Tensor& self, const std::optional<Scalar>& p, at::In
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("var.correction", &var);
-  m.impl("std.correction", &std_dev);
-  m.impl("var_mean.correction", &var_mean);
-  m.impl("std_mean.correction", &std_mean);
-  m.impl("max.dim", &max_dim);
-  m.impl("min.dim", &min_dim);
   m.impl("__lshift__.Scalar", &shift_left);
   m.impl("__lshift__.Tensor", &shift_left_tensor);
   m.impl("__rshift__.Scalar", &shift_right);
@@ -156,6 +124,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("__irshift__.Tensor", &shift_right_tensor_);
   m.impl("native_dropout", &native_dropout);
   m.impl("native_dropout_backward", &native_dropout_backward);
+  m.impl("rrelu_with_noise", &rrelu_noise);
+  m.impl("rrelu_with_noise_", &rrelu_noise_);
+  m.impl("rrelu_with_noise.out", &rrelu_noise_out);
+  m.impl("channel_shuffle", &channel_shuffle);
   m.impl("norm.Scalar", &norm);
   m.impl("norm.ScalarOpt_dtype", &norm_dtype);
   m.impl("norm.ScalarOpt_dim", &norm_dim);

@@ -135,6 +135,12 @@ bool ask_torch(const OpVariant& variant, const torch::jit::Stack& stack, Inferen
 
 }  // namespace
 
+ResultMeta broadcast_meta(const std::vector<at::Tensor>& operands, c10::ScalarType dtype) {
+  torch::jit::Stack meta;
+  for (const at::Tensor& t : operands) meta.push_back(to_meta(t));
+  return describe(broadcast_result(meta, dtype));
+}
+
 const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack) {
   thread_local ska::flat_hash_map<Hash128, Inference, Hash128Hasher> cache;
   thread_local std::vector<uint64_t> key;

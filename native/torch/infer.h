@@ -24,4 +24,8 @@ struct Inference {
 // dtypes or devices; null if torch has no meta kernel for the op. The reference is valid until the next call.
 const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack);
 
+// The result of a pointwise op over these tensors, of which some may be undefined: torch's broadcasting and choice of
+// strides.
+ResultMeta broadcast_meta(const std::vector<at::Tensor>& operands, c10::ScalarType dtype);
+
 }  // namespace neuron

@@ -16,7 +16,7 @@ namespace neuron {
 enum class OpKind : uint8_t {
   kMap,         // pointwise: compiled, fused
   kReduction,   // compiled, pointwise neighbours fused into it
-  kRowProgram,  // compiled: pointwise ops and reductions over rows (adaptive/row_programs.py)
+  kRowProgram,  // compiled: pointwise ops and reductions over rows (adaptive/row_programs)
   kHost,        // ATen's CPU kernel is the best kernel; a node of the window
   kHostNow,     // ATen's CPU kernel, result shape depends on the data: runs the window first
 };
@@ -37,6 +37,7 @@ enum OpFlags : uint32_t {
   kOpmathNumbers = 1 << 12,  // the same of the dtype that half types compute in
   kSameOut = 1 << 13,        // its out= has the dtype of the result, and no other
   kIntOperands = 1 << 14,    // int arguments are runtime values, like numbers
+  kCastOut = 1 << 15,        // a row program whose out= may have another dtype than the result
 };
 
 // "map", "reduction", ...

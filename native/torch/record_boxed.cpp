@@ -247,12 +247,16 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     if (!inference) return run_host_now(variant.handle, stack, device, FlushCause::kHostNow);
   }
   if (compiled_kind) {
-    const ScalarType compute = row.kind == OpKind::kMap ? inference->compute : args[0].toTensor().scalar_type();
+    const ScalarType compute = row.kind == OpKind::kMap         ? inference->compute
+                               : row.kind == OpKind::kReduction ? args[0].toTensor().scalar_type()
+                                                                : inference->results[0].dtype;
     bool compiled = compiled_dtype(compute);
     for (const ResultMeta& m : inference->results) compiled &= !m.defined || compiled_dtype(m.dtype);
     if (row.hooks.more_dims != 0) compiled &= args[0].toTensor().dim() + row.hooks.more_dims <= kMaxRank;
     if (!compiled) return run_fallback(variant.handle, stack);
-    if (row.kind == OpKind::kRowProgram) {  // its other arguments have dtypes of their own
+    if (row.hooks.complete) {
+      // The CPU has nothing to add.
+    } else if (row.kind == OpKind::kRowProgram) {  // its other arguments have dtypes of their own
       const FirstUse use(variant, args, inference);
       if (!use.proven()) {
         if (!cpu_takes(variant, args)) return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);

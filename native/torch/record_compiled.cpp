@@ -1,7 +1,6 @@
 #include "record_compiled.h"
 
 #include <ATen/MemoryOverlap.h>
-#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 
@@ -11,6 +10,7 @@
 #include "nested.h"
 #include "number.h"
 #include "recorder.h"
+#include "reductions.h"
 
 namespace neuron {
 
@@ -29,9 +29,10 @@ void prepare_written(const OpVariant& variant, const at::Tensor& out, const Resu
     TORCH_CHECK(out.sizes() == c10::IntArrayRef(result.sizes), "output with shape ", out.sizes(),
                 " doesn't match the broadcast shape ", c10::IntArrayRef(result.sizes));
   } else {
-    TORCH_CHECK(variant.row->kind != OpKind::kRowProgram || out.scalar_type() == result.dtype,
-                "Expected out tensor to have dtype ", c10::scalarTypeToTypeMeta(result.dtype), ", but got ",
-                out.dtype(), " instead");
+    TORCH_CHECK(
+        variant.row->kind != OpKind::kRowProgram || variant.row->is(kCastOut) || out.scalar_type() == result.dtype,
+        "Expected out tensor to have dtype ", c10::scalarTypeToTypeMeta(result.dtype), ", but got ", out.dtype(),
+        " instead");
     TORCH_CHECK(!variant.row->is(kSameOut) || out.scalar_type() == result.dtype, "Found dtype ", out.scalar_type(),
                 " but expected ", result.dtype);
     at::native::resize_output(out, result.sizes);
@@ -101,12 +102,12 @@ at::Tensor record_map(const OpVariant& variant, torch::jit::Stack& args, const a
 
 // ---- reductions ----
 
-at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
-                            const Inference& inference, int device) {
+std::vector<at::Tensor> record_reduction(const OpVariant& variant, torch::jit::Stack& args, const at::Tensor& written,
+                                         const Inference& inference, int device) {
   const OpRow& row = *variant.row;
   const ResultMeta& result = inference.results[0];
   const at::Tensor self = args[0].toTensor();
-  uint64_t mask = self.dim() == 0 ? 0 : (uint64_t{1} << self.dim()) - 1;
+  uint64_t mask = reduced_dims(c10::IValue(), self.dim());
   bool keepdim = false;
   double ord = 2;
   const auto& arguments = variant.functional->schema().arguments();
@@ -114,25 +115,22 @@ at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, c
     const std::string& name = arguments[i].name();
     if (name == "keepdim") keepdim = args[i].toBool();
     if (name == "ord") ord = args[i].toScalar().toDouble();
-    if (name != "dim" || args[i].isNone()) continue;
-    if (args[i].isInt()) {
-      mask = self.dim() == 0 ? 0 : uint64_t{1} << c10::maybe_wrap_dim(args[i].toInt(), self.dim());
-    } else if (const auto dims = args[i].toDimVector(); !dims.empty()) {
-      mask = at::dim_list_to_bitset(dims, self.dim()).to_ulong();
-      if (self.dim() == 0) mask = 0;
-    } else if (row.name == "any" || row.name == "all") {
-      mask = 0;  // an empty list of dims reduces nothing here
-    }
+    if (name != "dim") continue;
+    const bool nothing = args[i].isIntList() && args[i].toListRef().empty();
+    // An empty list of dims reduces nothing in these.
+    mask = nothing && (row.name == "any" || row.name == "all") ? 0 : reduced_dims(args[i], self.dim());
   }
   int64_t count = 1;
   for (int64_t d = 0; d < self.dim(); ++d) {
     if (mask >> d & 1) count *= self.size(d);
   }
-  at::Tensor out = written;
-  if (out.defined())
-    prepare_written(variant, out, result, args);
-  else
-    out = fresh_result(result, device);
+  std::vector<at::Tensor> outs;
+  if (written.defined()) {
+    prepare_written(variant, written, result, args);
+    outs = {written};
+  } else {
+    for (const ResultMeta& m : inference.results) outs.push_back(fresh_result(m, device));
+  }
   // sum(dtype=...) sums in the dtype asked for; min and max compare in the input's own.
   ScalarType compute = row.is(kSelfDtype)      ? self.scalar_type()
                        : row.is(kBoolOperands) ? ScalarType::Bool
@@ -147,9 +145,9 @@ at::Tensor record_reduction(const OpVariant& variant, torch::jit::Stack& args, c
     r.attr(std::string(!named ? "p" : ord == 0 ? "0" : ord == 1 ? "1" : ord == 2 ? "2" : ord > 0 ? "inf" : "-inf"));
     if (!named) r.scalar(ord);
   }
-  r.output(out.unsafeGetTensorImpl(), !written.defined());
+  for (const at::Tensor& out : outs) r.output(out.unsafeGetTensorImpl(), !written.defined());
   r.finish(compute, result.dtype);
-  return out;
+  return outs;
 }
 
 // ---- row programs ----
@@ -206,7 +204,7 @@ std::vector<at::Tensor> record_row_program(const OpVariant& variant, torch::jit:
   for (const at::Tensor& t : call.written) {
     if (t.defined()) r.output(t.unsafeGetTensorImpl(), false);
   }
-  r.finish(args[0].toTensor().scalar_type(), inference.results[0].dtype);
+  r.finish(inference.results[0].dtype, inference.results[0].dtype);
   return outs;
 }
 
@@ -218,7 +216,7 @@ std::vector<at::Tensor> record_compiled(const OpVariant& variant, torch::jit::St
     case OpKind::kMap:
       return {record_map(variant, args, written, inference, device)};
     case OpKind::kReduction:
-      return {record_reduction(variant, args, written, inference, device)};
+      return record_reduction(variant, args, written, inference, device);
     default:
       return record_row_program(variant, args, written, inference, device);
   }

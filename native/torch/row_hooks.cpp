@@ -8,12 +8,14 @@
 #include <c10/util/flat_hash_map.h>
 #include <c10/util/strides.h>
 
+#include "activations.h"
 #include "host_call.h"
 #include "infer.h"
 #include "losses.h"
 #include "movement_ops.h"
 #include "normalization.h"
 #include "op_table.h"
+#include "reductions.h"
 
 namespace neuron {
 namespace {
@@ -102,10 +104,6 @@ void set_contiguous(ResultMeta& result, c10::MemoryFormat format = c10::MemoryFo
 
 void correct_masked_fill(Inference& inference, const Stack&) { set_contiguous(inference.results[0]); }
 
-void correct_log_sigmoid(Inference& inference, const Stack&) {
-  for (ResultMeta& result : inference.results) set_contiguous(result);
-}
-
 void correct_layer_norm(Inference& inference, const Stack& args) {
   set_statistics(inference, args, {2, 3});
   set_contiguous(inference.results[0]);
@@ -150,7 +148,6 @@ Table make_table() {
   table["softshrink"].check = &check_softshrink;
   for (const char* name : {"amax", "amin"}) table[name].check = &check_extremum;
   table["masked_fill"] = {&check_masked_fill, &correct_masked_fill};
-  table["log_sigmoid_forward"].correct = &correct_log_sigmoid;
   table["cat"].check = &check_cat;
   table["cat"].compose = &compose_cat;
   table["index_add"].infer = &infer_index_add;
@@ -159,9 +156,29 @@ Table make_table() {
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};
   for (const char* name : {"nll_loss_backward", "nll_loss2d_backward"})
     table[name].arrange = &arrange_nll_loss_backward;
+  for (const char* name : {"mse_loss", "smooth_l1_loss"}) table[name].arrange = &arrange_loss;
+  table["huber_loss"] = {&check_huber_loss, nullptr, &arrange_loss, 0, nullptr, &infer_loss};
+  table["binary_cross_entropy"] = {nullptr, nullptr, &arrange_loss, 0, nullptr, &infer_loss};
+  for (const char* name :
+       {"mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward"})
+    table[name] = {nullptr, nullptr, &arrange_loss_backward, 0, nullptr, &infer_loss_backward};
+  table["log_sigmoid_forward"] = {nullptr, nullptr, &arrange_log_sigmoid, 0, nullptr, &infer_log_sigmoid};
+  table["log_sigmoid_backward"] = {nullptr, nullptr, &arrange_log_sigmoid_backward,
+                                   0,       nullptr, &infer_log_sigmoid_backward};
+  // The CPU would be asked about one element, which has no halves.
+  table["glu"] = {nullptr, nullptr, &arrange_glu, 0, nullptr, nullptr, true};
+  table["glu_backward"] = {nullptr, nullptr, &arrange_glu_backward, 0, nullptr, &infer_glu_backward, true};
+  table["_prelu_kernel_backward"].infer = &infer_prelu_backward;
   table["native_layer_norm_backward"] = {nullptr, &correct_layer_norm_backward, &arrange_layer_norm_backward};
   table["native_group_norm_backward"] = {nullptr, nullptr, &arrange_group_norm_backward, 1};
   table["native_batch_norm_backward"].arrange = &arrange_batch_norm_backward;
+  for (const char* name : {"var", "std"})
+    table[name] = {&check_moments, nullptr, &arrange_moments, 0, nullptr, &infer_moments, true};
+  for (const char* name : {"var_mean", "std_mean"})
+    table[name] = {&check_moments, nullptr, &arrange_moments, 0, nullptr, &infer_two_moments, true};
+  table["logsumexp"] = {nullptr, nullptr, &arrange_logsumexp, 0, nullptr, &infer_logsumexp, true};
+  table["nansum"].infer = &infer_nansum;
+  table["count_nonzero"].infer = &infer_count_nonzero;
   return table;
 }
 

@@ -27,8 +27,10 @@ struct RowHooks {
   int more_dims = 0;
   // Records a host op as other ops that make the result; an undefined tensor, and nothing recorded, where it cannot.
   at::Tensor (*compose)(const Inference& inference, const torch::jit::Stack& args, int device) = nullptr;
-  // Infers in place of torch's meta function where that refuses what the CPU takes; false: ask the meta function.
+  // Infers in place of torch's meta function where there is none, or it refuses what the CPU takes; false: ask it.
   bool (*infer)(Inference& inference, const torch::jit::Stack& args) = nullptr;
+  // `check` and `infer` refuse all that the CPU does: it need not be asked.
+  bool complete = false;
 };
 
 // The hooks of a row, by its ATen name; empty ones for most.

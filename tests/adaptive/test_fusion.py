@@ -258,6 +258,13 @@ class TestReductions:
         a, b = t.reduce("sum", x, [1]), t.reduce("amax", x, [1])
         assert steps_of(t.build(live=[t.map("div", a, b, attrs=["none"])])) == [[0, 1, 2]]
 
+    def test_sisters_that_keep_the_dims_and_that_do_not(self):
+        t = TraceBuilder()
+        x = t.input("f32", ("B", "N"))
+        s, m = t.reduce("sum", x, [1]), t.reduce("amax", x, [1], keepdim=True)
+        results = [t.map("exp", s), t.map("exp", m)]
+        assert steps_of(t.build(live=results)) == [[0, 1, 2, 3]]
+
     def test_other_dims_are_other_kernels(self):
         t = TraceBuilder()
         x = t.input("f32", ("N", "N"))

@@ -177,7 +177,8 @@ def test_kept_dims(dims, keepdim, expected):
     t = TraceBuilder()
     t.reduce("sum", t.input("f32", ("A", "B", "C")), dims, keepdim)
     trace = t.build()
-    assert kept_dims(trace.nodes[0], trace.geometries[0]) == expected
+    order = reduction_order(trace.nodes[0], trace.geometries[0])
+    assert kept_dims(order, 3, trace.geometries[trace.nodes[0].outputs[0].geometry]) == expected
 
 
 def test_can_follow():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from row_calls import batch_norm, group_norm, layer_norm, normalize_backward, softmax, softmax_backward, spread
-from torch_parts import Window
+from torch_parts import NAMES, Window
+from traces import TraceBuilder
 
+from adaptive_eager.expansion import expand
 from adaptive_eager.row_programs import ROW_PROGRAMS
 
 #: Ways a (6, 4, 5) tensor may lie in memory.
@@ -39,6 +41,11 @@ def close(actual, expected):
     torch.testing.assert_close(actual, expected, equal_nan=True)
 
 
+def x_name(x):
+    return NAMES[x.dtype]
+
+
+MOMENTS = ("var", "std", "var_mean", "std_mean")
 SOFTMAXES = {"_softmax": torch.softmax, "_log_softmax": torch.log_softmax}
 
 
@@ -253,9 +260,85 @@ def test_nll_loss_backward(sizes, reduction, weighted):
     close(w.value(made), expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("dims", [(2,), (0,), (0, 2), (0, 1, 2)])
+@pytest.mark.parametrize("name", MOMENTS)
+def test_moments(x, name, dims):
+    expected = getattr(torch, name)(x.double(), dims, correction=1, keepdim=True)
+    expected = [v.to(x.dtype) for v in (expected if isinstance(expected, tuple) else (expected,))]
+    n = torch.Size(x.shape[d] for d in dims).numel()
+    w = Window()
+    made = [w.t.result(tuple(v.shape), x_name(x)) for v in expected]
+    w.t.row(name, [w.input(x)], made, scalars=[max(0, n - 1)], attrs=[sum(1 << d for d in dims)])
+    trace = w.run()
+    assert {node.compute for node in trace.nodes} == {"f64"}
+    for result, value in zip(made, expected, strict=True):
+        close(w.value(result), value)
+
+
+@pytest.mark.parametrize("dims", [(2,), (0, 2)])
+def test_logsumexp(x, dims):
+    expected = torch.logsumexp(x.double(), dims, keepdim=True).to(x.dtype)
+    w = Window()
+    made = w.t.result(tuple(expected.shape), x_name(x))
+    w.t.row("logsumexp", [w.input(x)], [made], attrs=[sum(1 << d for d in dims)])
+    w.run()
+    close(w.value(made), expected)
+
+
+def parts_of(op, inputs, results, **arguments):
+    """(kind, op, compute, part) of each part."""
+    t = TraceBuilder()
+    t.row(op, [t.input("bf16", sizes) if sizes is not None else None for sizes in inputs],
+          [t.result(sizes, "bf16") for sizes in results], **arguments)  # fmt: skip
+    return [(node.kind, node.op, node.compute, node.part) for node in expand(t.build()).nodes]
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize(("op", "scalars"), [("mse_loss", 0), ("smooth_l1_loss", 1), ("huber_loss", 1)])
+def test_losses(op, scalars, reduction):
+    """A map, in float32, and what is made of all points; the gradient is a map."""
+    x = (6, 4)
+    each = ("map", op, "f32", 0)
+    of_all = [("reduction", "mean" if reduction == 1 else "sum", "f32", 0)] if reduction else []
+    result = (1, 1) if reduction else x
+    numbers = [2.0] * scalars
+    assert parts_of(op, [x, x], [result], scalars=numbers, attrs=[reduction]) == [each, *of_all]
+    backward = parts_of(op + "_backward", [x, x, x], [x], scalars=[3.0, *numbers], attrs=[])
+    assert backward == [("map", op + "_backward", "f32", 0)]
+
+
+@pytest.mark.parametrize("weight", [None, (6, 4)])
+def test_binary_cross_entropy(weight):
+    x = (6, 4)
+    parts = parts_of("binary_cross_entropy", [x, x, weight], [(1, 1)], attrs=[2])
+    assert [op for _, op, _, _ in parts] == ["binary_cross_entropy", "sum"]
+    parts = parts_of("binary_cross_entropy_backward", [(), x, x, weight], [x], scalars=[1.0])
+    assert [op for _, op, _, _ in parts] == ["binary_cross_entropy_backward"]
+
+
+@pytest.mark.parametrize(
+    ("op", "n_inputs", "expected"),
+    [
+        ("glu", 2, ["glu"]),
+        ("log_sigmoid_forward", 1, ["log_sigmoid"]),
+        ("log_sigmoid_backward", 2, ["log_sigmoid_backward"]),
+        ("glu_backward", 3, ["glu_backward_first", "glu_backward_second"]),
+        ("_prelu_kernel_backward", 3, ["prelu_backward_input", "prelu_backward_weight"]),
+    ],
+)
+def test_activations(op, n_inputs, expected):
+    x = (6, 4)
+    parts = parts_of(op, [x] * n_inputs, [x] * len(expected))
+    assert [(op, compute) for _, op, compute, _ in parts] == [(op, "f32") for op in expected]
+    assert [part for *_, part in parts] == [0, 1 if op == "glu_backward" else 0][: len(expected)]
+
+
 def test_every_program_is_tested():
+    losses = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")
     assert set(ROW_PROGRAMS) == {
-        *SOFTMAXES, *(op + "_backward_data" for op in SOFTMAXES),
+        *SOFTMAXES, *(op + "_backward_data" for op in SOFTMAXES), "logsumexp", *MOMENTS,
         *(f"native_{name}_norm{end}" for name in ("layer", "group", "batch") for end in ("", "_backward")),
-        "nll_loss_backward", "nll_loss2d_backward",
+        *(op + end for op in losses for end in ("", "_backward")), "nll_loss_backward", "nll_loss2d_backward",
+        "glu", "glu_backward", "log_sigmoid_forward", "log_sigmoid_backward", "_prelu_kernel_backward",
     }  # fmt: skip

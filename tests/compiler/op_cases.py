@@ -77,6 +77,51 @@ CASES: list[Case] = [
     *_unary("logical_not", dtypes=ALL, result="bool", exact=True),
     *_unary("bitwise_not", dtypes=INTEGRAL, exact=True),
     Case("log_sigmoid", F.logsigmoid, ("x",)),
+    Case(
+        "log_sigmoid_backward", lambda g, x: aten.log_sigmoid_backward(g, x, (-x.abs()).exp()), ("x", "x"),
+        special=False,
+    ),
+    Case("glu", lambda a, b: F.glu(torch.stack([a, b]), 0)[0], ("x", "x"), special=False),
+    Case(
+        "glu_backward_first", lambda g, b: aten.glu_backward(g[None], torch.stack([b, b]), 0)[0], ("x", "x"),
+        special=False,
+    ),
+    Case(
+        "glu_backward_second",
+        lambda g, a, b: aten.glu_backward(g[None].double(), torch.stack([a, b]).double(), 0)[1].to(g.dtype),
+        ("x", "x", "x"), special=False,
+    ),
+    Case("_prelu_kernel", aten._prelu_kernel, ("x", "x"), exact=True),
+    Case(
+        "prelu_backward_input", lambda g, x, w: aten._prelu_kernel_backward(g, x, w)[0], ("x", "x", "x"), exact=True,
+        special=False,
+    ),
+    Case(
+        "prelu_backward_weight", lambda g, x: aten._prelu_kernel_backward(g, x, g)[1], ("x", "x"), exact=True,
+        special=False,
+    ),
+    # losses
+    *[
+        Case(name, lambda x, t, *s, f=f: f(x.double(), t.double(), *s).to(x.dtype), ("x", "x", *s), special=False)
+        for name, f, s in (
+            ("mse_loss", lambda x, t: aten.mse_loss(x, t, 0), ()),
+            ("smooth_l1_loss", lambda x, t, b: aten.smooth_l1_loss(x, t, 0, b), (0.7,)),
+            ("smooth_l1_loss", lambda x, t, b: aten.smooth_l1_loss(x, t, 0, b), (0.0,)),
+            ("huber_loss", lambda x, t, d: aten.huber_loss(x, t, 0, d), (0.7,)),
+        )
+    ],
+    *[
+        Case(
+            name, lambda g, x, t, n, *s, f=f: n * f(g.double(), x.double(), t.double(), *s).to(x.dtype),
+            ("x", "x", "x", 0.25, *s), special=False,
+        )
+        for name, f, s in (
+            ("mse_loss_backward", lambda g, x, t: aten.mse_loss_backward(g, x, t, 0), ()),
+            ("smooth_l1_loss_backward", lambda g, x, t, b: aten.smooth_l1_loss_backward(g, x, t, 0, b), (0.7,)),
+            ("smooth_l1_loss_backward", lambda g, x, t, b: aten.smooth_l1_loss_backward(g, x, t, 0, b), (0.0,)),
+            ("huber_loss_backward", lambda g, x, t, d: aten.huber_loss_backward(g, x, t, 0, d), (0.7,)),
+        )
+    ],
     Case("silu", F.silu, ("x",)),
     Case("mish", F.mish, ("x",)),
     Case("hardswish", F.hardswish, ("x",)),

@@ -67,7 +67,7 @@ def table_rows():
 
 
 ROWS = table_rows()
-COMPILED = [op for op in op_db if ROWS.get(op.aten_name) in ("Map", "Reduction")]
+COMPILED = [op for op in op_db if ROWS.get(op.aten_name) in ("Map", "Reduction", "RowProgram")]
 HOST = [op for op in op_db if ROWS.get(op.aten_name) in ("Host", "HostNow")]
 OTHERS = [op for op in op_db if op.aten_name not in ROWS and not op.name.startswith("jiterator")]  # those are of CUDA
 SLOW_SAMPLES = {"max_pool2d_with_indices_backward"}  # thousands of samples, slow to make

@@ -32,9 +32,12 @@ FLOAT_BINARY = words(
     "div floor_divide remainder fmod pow atan2 copysign hypot xlogy logaddexp logaddexp2 nextafter float_power mul "
     "sub add"
 )
-REDUCE = words("sum mean prod amax amin any all argmax argmin std var nansum count_nonzero median logsumexp")
-DIM_REDUCE = words("sum mean amax amin sum mean prod any all argmax argmin std var nansum logsumexp")
-LOSS = words("mse_loss smooth_l1_loss huber_loss l1_loss binary_cross_entropy_with_logits kl_div soft_margin_loss")
+REDUCE = words("sum mean prod amax amin any all argmax argmin std var nansum nanmean count_nonzero median logsumexp")
+DIM_REDUCE = words("sum mean amax amin sum mean prod any all argmax argmin std var nansum nanmean logsumexp")
+LOSS = words(
+    "mse_loss smooth_l1_loss huber_loss l1_loss binary_cross_entropy_with_logits kl_div soft_margin_loss "
+    "hinge_embedding_loss poisson_nll_loss multilabel_soft_margin_loss"
+)
 
 #: group -> (weight, templates): expressions.
 EXPRESSIONS: dict[str, tuple[float, list[str]]] = {
@@ -92,6 +95,10 @@ EXPRESSIONS: dict[str, tuple[float, list[str]]] = {
             "torch.linalg.vector_norm({f}, {1|2|3|float('inf')|0}, {d})",
             "{x}.sum({d}, dtype={dt})",
             "{x}.{max|min}({d})[0]",
+            "{x}.{max|min}({d}, keepdim={q})[{0|1}]",
+            "torch.aminmax({x}, dim={d}, keepdim={q})[{0|1}]",
+            "torch.{var_mean|std_mean}({f}, {d}, correction={0|1|k})[{0|1}]",
+            "torch.count_nonzero({x}, {d})",
             "torch.{var|std}({f}, {d}, correction={0|1})",
             "torch.softmax({f}, {d}).sum({e})",
         ],
@@ -125,7 +132,11 @@ EXPRESSIONS: dict[str, tuple[float, list[str]]] = {
             "F.cross_entropy({f}, torch.softmax({same}, 1))",
             "F.cross_entropy({f}, {classes}, weight={channels}.abs(), label_smoothing=0.1)",
             f"F.{LOSS}({{f}}, {{same}}{{loss}})",
-            "F.binary_cross_entropy(torch.sigmoid({f}), ({same} > 0).to({f}.dtype))",
+            "F.binary_cross_entropy(torch.sigmoid({f}), ({same} > 0).to({f}.dtype){loss})",
+            "F.{smooth_l1_loss|mse_loss|huber_loss}({f}.transpose(0, -1), {same}.transpose(0, -1))",
+            "F.smooth_l1_loss({f}, {same}, beta={0.3|1.5}{loss})",
+            "F.{logsigmoid|celu|selu|softsign}({f})",
+            "F.prelu({f}, {channels})",
         ],
     ),
     "matmul": (

@@ -6,6 +6,7 @@ from adaptive_eager.compiler.semantics import (  # noqa: F401  (imported for the
     backward,
     comparison,
     integer,
+    loss,
     position,
     random,
     special,

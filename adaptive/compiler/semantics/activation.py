@@ -152,3 +152,16 @@ def _hardshrink(b, args, dtype, attrs):
     x, lambd = args
     within = b.and_(b.fcmp("oge", x, b.fneg(lambd)), b.fcmp("ole", x, lambd))
     return b.select(within, b.const(x.ty, 0.0), x)
+
+
+@row("glu", 2, domain="float")
+def _glu(b, args, dtype, attrs):
+    """a * sigmoid(b)"""
+    return b.fmul(args[0], sigmoid(b, args[1]))
+
+
+@row("_prelu_kernel", 2, domain="float")
+def _prelu(b, args, dtype, attrs):
+    """x where it is positive, else weight * x."""
+    x, weight = args
+    return b.select(b.fcmp("ogt", x, b.const(x.ty, 0.0)), x, b.fmul(weight, x))

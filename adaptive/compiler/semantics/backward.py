@@ -142,3 +142,41 @@ def _shrink_backward(b, args, dtype, attrs):
 
 row("softshrink_backward", 3, domain="float")(_shrink_backward)
 row("hardshrink_backward", 3, domain="float")(_shrink_backward)
+
+
+@row("log_sigmoid_backward", 2, domain="float")
+def _log_sigmoid_backward(b, args, dtype, attrs):
+    """grad * (m - s * z / (1 + z)), z = exp(-|x|); m = s = 1 where x < 0, else 0 and -1."""
+    grad, x = args
+    zero, one = b.const(x.ty, 0.0), b.const(x.ty, 1.0)
+    z = math(b, "exp", b.fneg(b.fabs(x)))
+    rest = b.fdiv(z, b.fadd(one, z))
+    return b.fmul(grad, b.select(b.fcmp("olt", x, zero), b.fsub(one, rest), rest))
+
+
+@row("glu_backward_first", 2, domain="float")
+def _glu_backward_first(b, args, dtype, attrs):
+    """sigmoid(b) * grad"""
+    grad, second = args
+    return b.fmul(sigmoid(b, second), grad)
+
+
+@row("glu_backward_second", 3, domain="float")
+def _glu_backward_second(b, args, dtype, attrs):
+    """(1 - sigmoid(b)) * sigmoid(b) * grad * a"""
+    grad, first, second = args
+    s = sigmoid(b, second)
+    return b.fmul(b.fmul(b.fmul(b.fsub(b.const(s.ty, 1.0), s), s), grad), first)
+
+
+@row("prelu_backward_input", 3, domain="float")
+def _prelu_backward_input(b, args, dtype, attrs):
+    grad, x, weight = args
+    return b.select(b.fcmp("ogt", x, b.const(x.ty, 0.0)), grad, b.fmul(weight, grad))
+
+
+@row("prelu_backward_weight", 2, domain="float")
+def _prelu_backward_weight(b, args, dtype, attrs):
+    grad, x = args
+    zero = b.const(x.ty, 0.0)
+    return b.select(b.fcmp("ogt", x, zero), zero, b.fmul(x, grad))

@@ -1,0 +1,229 @@
+"""Losses and activation functions of several tensors, on the device: in every mode the same bits, and the CPU's values
+and errors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from device_harness import check_program
+
+import adaptive_eager as ae
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+#: Half types are computed in float32 and rounded once; CPU's kernels round midway.
+TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float32: 1e-5, torch.float64: 1e-9}
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def unit(t):
+    """Values between 0 and 1, none of them an end."""
+    return torch.sigmoid(t)
+
+
+#: name -> loss of an input, a target, a weight of their shape, and the reduction.
+LOSSES = {
+    "mse": lambda x, t, w, r: F.mse_loss(x, t, reduction=r),
+    "l1": lambda x, t, w, r: F.l1_loss(x, t, reduction=r),
+    "smooth l1": lambda x, t, w, r: F.smooth_l1_loss(x, t, reduction=r, beta=0.7),
+    "smooth l1, beta 0": lambda x, t, w, r: F.smooth_l1_loss(x, t, reduction=r, beta=0.0),
+    "huber": lambda x, t, w, r: F.huber_loss(x, t, reduction=r, delta=0.7),
+    "bce": lambda x, t, w, r: F.binary_cross_entropy(unit(x), unit(t), reduction=r),
+    "bce, weight": lambda x, t, w, r: F.binary_cross_entropy(unit(x), unit(t), weight=w, reduction=r),
+    "bce with logits": lambda x, t, w, r: F.binary_cross_entropy_with_logits(x, unit(t), weight=w, reduction=r),
+    "bce with logits, positive weight": lambda x, t, w, r: F.binary_cross_entropy_with_logits(
+        x, unit(t), pos_weight=w, reduction=r
+    ),
+    "kl": lambda x, t, w, r: F.kl_div(torch.log_softmax(x, -1), torch.softmax(t, -1), reduction=r),
+    "kl of logarithms": lambda x, t, w, r: F.kl_div(x, torch.log_softmax(t, -1), reduction=r, log_target=True),
+    "soft margin": lambda x, t, w, r: F.soft_margin_loss(x, t.sign(), reduction=r),
+    "hinge embedding": lambda x, t, w, r: F.hinge_embedding_loss(x, t.sign(), reduction=r),
+    "cosine embedding": lambda x, t, w, r: F.cosine_embedding_loss(x, t, t[:, 0].sign(), reduction=r),
+    "margin ranking": lambda x, t, w, r: F.margin_ranking_loss(x, w, t.sign(), margin=0.2, reduction=r),
+    "triplet margin": lambda x, t, w, r: F.triplet_margin_loss(x, t, w, reduction=r),
+    "poisson": lambda x, t, w, r: F.poisson_nll_loss(x, t.abs(), full=True, reduction=r),
+    "gaussian": lambda x, t, w, r: F.gaussian_nll_loss(x, t, w, reduction=r),
+    "multilabel soft margin": lambda x, t, w, r: F.multilabel_soft_margin_loss(x, (t > 0).to(x.dtype), reduction=r),
+}  # fmt: skip
+LAYOUTS = {
+    "contiguous": lambda t: t,
+    "transposed": lambda t: t.t(),
+    "sliced": lambda t: t[:, ::2],
+    "expanded": lambda t: t[:1].expand(6, 8),
+}
+
+
+def operands(device, dtype, layout="contiguous"):
+    x, t, w = (LAYOUTS[layout]((torch.randn(6, 8) * 1.5).to(dtype).to(device)) for _ in range(3))
+    return x.detach().requires_grad_(), t, w.abs() + 0.1
+
+
+def with_gradients(loss, *leaves):
+    return [loss, *torch.autograd.grad((loss * 1.5).sum(), leaves)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name, dtype):
+    def program(device, k):
+        x, t, w = operands(device, dtype)
+        return [r for reduction in REDUCTIONS for r in with_gradients(LOSSES[name](x, t, w, reduction), x)]
+
+    check_program(program, rounds=3, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "contiguous"])
+@pytest.mark.parametrize("name", ["mse", "smooth l1", "huber", "bce, weight"])
+def test_other_layouts(name, layout):
+    def program(device, k):
+        x, t, w = operands(device, torch.float32, layout)
+        found = []
+        for other in (t, t.contiguous()):
+            for reduction in REDUCTIONS:
+                found += with_gradients(LOSSES[name](x, other, w, reduction), x)
+        return found
+
+    check_program(program, rounds=3, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_broadcasting_and_empty_and_numbers():
+    def program(device, k):
+        row, column = torch.randn(1, 5, device="cpu").to(device), torch.randn(4, 1).to(device)
+        found = [torch.ops.aten.mse_loss(row, column, r) for r in range(3)]
+        found += [torch.ops.aten.huber_loss(row, column, r, 0.5) for r in range(3)]
+        found += [torch.ops.aten.mse_loss(row[0, 0], column[0, 0], r) for r in range(3)]
+        found += [torch.ops.aten.mse_loss(row[:0], row[:0], r) for r in range(3)]
+        return [*found, torch.ops.aten.mse_loss(row, row.double() * 2, 1)]
+
+    check_program(program, rtol=1e-5, atol=1e-6)
+
+
+def test_compiled_and_fused():
+    """The sigmoid, the loss and the mean are one kernel, and no host op takes part."""
+    x, t = torch.randn(64, 32, device="neuron"), torch.rand(64, 32, device="neuron")
+
+    def run():
+        F.binary_cross_entropy(torch.sigmoid(x * 2), t).cpu()
+        F.mse_loss(torch.tanh(x), t).cpu()
+
+    for _ in range(3):
+        run()
+    before = ae.stats()
+    run()
+    after = ae.stats()
+    assert after["launches"] - before["launches"] == 2
+    assert after["host_ops"] == before["host_ops"]
+
+
+CHECKED = ("mse", "smooth l1", "huber", "bce, weight", "bce with logits", "kl", "multilabel soft margin")
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", CHECKED)
+def test_gradcheck(name, reduction):
+    torch.manual_seed(3)
+    x, t, w = operands("neuron", torch.float64)
+    assert torch.autograd.gradcheck(lambda x: LOSSES[name](x, t, w, reduction), (x,), fast_mode=True)
+
+
+def test_an_input_outside_of_the_unit_interval():
+    x = torch.tensor([0.5, 1.5], device="neuron")
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
+            F.binary_cross_entropy(x, x).item()
+    assert F.binary_cross_entropy(x[:1], x[:1]).item() == pytest.approx(0.6931, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("match", "call"),
+    [
+        ("huber_loss does not support non-positive values", lambda x: F.huber_loss(x, x, delta=0.0)),
+        ("negative values for beta", lambda x: F.smooth_l1_loss(x, x, beta=-1.0)),
+        ("must match the size", lambda x: torch.ops.aten.mse_loss(x, torch.ones(3, device=x.device), 1)),
+        ("Halving dimension must be even", lambda x: F.glu(x[:, :3], 1)),
+    ],
+)
+def test_errors(match, call):
+    F.huber_loss(torch.ones(2, device="neuron"), torch.ones(2, device="neuron"))
+    for device in ("cpu", "neuron"):
+        with pytest.raises(RuntimeError, match=match):
+            call(torch.ones(2, 4, device=device))
+
+
+# -- activation functions ----------------------------------------------------------------------------------------------
+
+ACTIVATIONS = {
+    "glu": lambda x, w: F.glu(x, 1),
+    "glu of rows": lambda x, w: F.glu(x, 0),
+    "prelu": lambda x, w: F.prelu(x, w[0, :1]),
+    "prelu of channels": lambda x, w: F.prelu(x, w[0]),
+    "logsigmoid": lambda x, w: F.logsigmoid(x),
+    "rrelu": lambda x, w: F.rrelu(x, 0.1, 0.3),
+    "celu": lambda x, w: F.celu(x, 0.7),
+    "selu": lambda x, w: F.selu(x),
+    "tanhshrink": lambda x, w: F.tanhshrink(x),
+    "softsign": lambda x, w: F.softsign(x),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name, layout, dtype):
+    def program(device, k):
+        x, w, _ = operands(device, dtype, layout)
+        w = w.detach().requires_grad_()
+        y = ACTIVATIONS[name](x, w)
+        leaves = [x, w] if name.startswith("prelu") else [x]
+        return with_gradients(y, *leaves)
+
+    check_program(program, rounds=3, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("name", ["glu", "glu of rows", "prelu", "prelu of channels", "logsigmoid"])
+def test_activations_gradcheck_and_host_ops(name):
+    torch.manual_seed(3)
+    x, w, _ = operands("neuron", torch.float64)
+    w = w.detach().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, w: ACTIVATIONS[name](x, w), (x, w), fast_mode=True)
+    before = ae.stats()["host_ops"]
+    ACTIVATIONS[name](x, w).sum().backward()
+    x.grad.cpu()
+    assert ae.stats()["host_ops"] == before
+
+
+def test_both_halves_of_a_gradient_are_one_launch():
+    x, g = torch.randn(16, 8, device="neuron"), torch.randn(16, 4, device="neuron")
+    for _ in range(3):
+        torch.ops.aten.glu_backward(g, x, 1).cpu()
+    before = ae.stats()["launches"]
+    torch.ops.aten.glu_backward(g, x, 1).cpu()
+    assert ae.stats()["launches"] - before == 1
+
+
+def test_rrelu_draws_a_slope_for_what_is_not_positive():
+    x = torch.linspace(-4, 4, 1000, device="neuron").requires_grad_()
+    torch.manual_seed(5)
+    y = F.rrelu(x, 0.1, 0.3, training=True)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    x, y, slope = x.detach().cpu(), y.detach().cpu(), slope.cpu()
+    torch.testing.assert_close(y, x * slope)
+    assert torch.all(slope[x > 0] == 1)
+    drawn = slope[x <= 0]
+    assert drawn.min() >= 0.1 and drawn.max() <= 0.3 and drawn.std() > 0.04
+    again = torch.linspace(-4, 4, 1000, device="neuron")
+    torch.manual_seed(5)
+    F.rrelu_(again, 0.1, 0.3, training=True)
+    torch.testing.assert_close(again.cpu(), y, rtol=0, atol=0)
+
+
+def test_channel_shuffle():
+    def program(device, k):
+        x = torch.randn(2, 6, 3, 4).to(device)
+        last = x.to(memory_format=torch.channels_last)
+        found = [F.channel_shuffle(x, 2), F.channel_shuffle(last, 3), F.channel_shuffle(x[0], 3)]
+        assert found[1].stride() == last.stride()
+        return found
+
+    check_program(program, rtol=0, atol=0)
