@@ -104,14 +104,14 @@ class Builder:
 
     def local(self, ty: str) -> str:
         """A stack buffer of the function."""
-        name = f"%local{len(self.locals)}"
+        name = f"{self._prefix}.local{len(self.locals)}"
         self.locals.append(f"{name} = alloca {ty}, align 64")
         return name
 
     def half(self) -> Builder:
         """Builder of vectors of half the lanes, in the same function."""
         if self._half is None:
-            self._half = Builder(self.target, self.declarations, self.helpers, prefix="half")
+            self._half = Builder(self.target, self.declarations, self.helpers, prefix=self._prefix[1:] + "half")
             self._half.lanes = self.lanes // 2
             self._half.streams = self.streams
         return self._half

@@ -13,7 +13,7 @@ from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, Builder, Val
 from adaptive_eager.compiler.loop_ir import Kernel
 from adaptive_eager.compiler.nest import Carried, decompose
 from adaptive_eager.compiler.reduction import WAYS, Reduction
-from adaptive_eager.compiler.reduction_parts import Chunk, Finish, Layout, minimum
+from adaptive_eager.compiler.reduction_parts import Chunk, Finish, Layout, minimum, preset
 
 
 def fold(b: Builder, reduction: Reduction, ways: Sequence[Sequence[Val]]) -> tuple[Val, ...]:
@@ -132,7 +132,7 @@ class InnerFinish(Finish):
         b.real_lanes = lambda: Val(f"<{only_first}>", "i1", ENTRY)
         for reduction, total in zip(self.reductions, self.totals, strict=True):
             here = [part._replace(level=ENTRY) for part in total]
-            self.preset(reduction, here)
+            preset(self.program, b, reduction, here)
         for access, value in self.emit_final_stores():
             self.nest.store_point(access, value)
 

@@ -27,6 +27,17 @@ ARGS = {
 }  # fmt: skip
 
 
+def memory_type(access: Access) -> str:
+    """LLVM type of an element of an access."""
+    return conversion.MEMORY_TYPE[access.dtype]
+
+
+def ones(access: Access) -> str:
+    """A vector of padding for an access."""
+    ty = memory_type(access)
+    return f"splat ({ty} {_ONE.get(access.dtype) or literal(ty, 1)})"
+
+
 @dataclass(frozen=True)
 class Carried:
     """A value carried from block to block: name stem, LLVM type, and its reference at the end of a block."""
@@ -110,7 +121,7 @@ class Nest:
         return self.moves(access, self.vector_dim) != BROADCAST or access in self.stores
 
     def memory_type(self, access: int) -> str:
-        return conversion.MEMORY_TYPE[self.accesses[access].dtype]
+        return memory_type(self.accesses[access])
 
     # -- the body ---------------------------------------------------------------------------------------------------
 
@@ -349,15 +360,10 @@ class Nest:
         for j in moving:
             ty = self.memory_type(j)
             if j in loaded and not self._masked("in", j, stride):
-                text.append(f"store {b.vector(ty)} {self._ones(j)}, ptr %st{j}, align 64")
+                text.append(f"store {b.vector(ty)} {ones(self.accesses[j])}, ptr %st{j}, align 64")
             text.append(f"%t{j} = getelementptr {ty}, ptr %st{j}, i64 %back")
         # The tail block computes addresses as base + (edge + lane) * 1, so its bases are moved back by edge.
         return text + self._copy("in", loaded, base, stride, "stage", "staged") + ["staged:", "br label %segment"]
-
-    def _ones(self, access: int) -> str:
-        """A vector of padding."""
-        ty = self.memory_type(access)
-        return f"splat ({ty} {_ONE.get(self.accesses[access].dtype) or literal(ty, 1)})"
 
     def _unstage(self, base: dict[int, str], stride: dict[int, str]) -> list[str]:
         return ["unstage:", *self._copy("out", self.stores, base, stride, "unstage", "row.done")]
@@ -388,7 +394,8 @@ class Nest:
             name = f"llvm.masked.load.{suffix}"
             b.declare(name, v, ("ptr", "i32", f"<{lanes} x i1>", v))
             return [
-                f"{place} = call {v} @{name}(ptr {place}.far, i32 1, <{lanes} x i1> %in.mask, {v} {self._ones(j)})",
+                f"{place} = call {v} @{name}"
+                f"(ptr {place}.far, i32 1, <{lanes} x i1> %in.mask, {v} {ones(self.accesses[j])})",
                 f"store {v} {place}, ptr %st{j}, align 64",
             ]
         name = f"llvm.masked.store.{suffix}"

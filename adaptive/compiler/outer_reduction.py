@@ -10,7 +10,7 @@ from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, Builder, Val
 from adaptive_eager.compiler.loop_ir import Kernel
 from adaptive_eager.compiler.nest import decompose
 from adaptive_eager.compiler.reduction import Reduction
-from adaptive_eager.compiler.reduction_parts import Chunk, Finish, Layout, Slot
+from adaptive_eager.compiler.reduction_parts import Chunk, Finish, Layout, Slot, preset
 
 
 class OuterChunk(Chunk):
@@ -72,7 +72,7 @@ class OuterFinish(Finish):
                 first = b.put(ENTRY, f"getelementptr i8, ptr %totals, i64 {slot.offset}")
                 where = b.put(BODY, f"getelementptr {slot.ty}, ptr {first}, i64 {column}")
                 parts.append(Val(b.put(BODY, f"load {b.vector(slot.ty)}, ptr {where}, align 1"), slot.ty, BODY))
-            self.preset(reduction, parts)
+            preset(self.program, b, reduction, parts)
         for access, value in self.emit_final_stores():
             self.nest.store(access, value)
 

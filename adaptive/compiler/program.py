@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from adaptive_eager.compiler import conversion
 from adaptive_eager.compiler.builder import ENTRY, Builder, CompileError, Val
 from adaptive_eager.compiler.loop_ir import Instr
-from adaptive_eager.compiler.nest import Nest
 from adaptive_eager.compiler.semantics import lookup
+
+
+class Points(Protocol):
+    """What a program asks of the loops around it."""
+
+    def load(self, access: int) -> Val:
+        """Memory form of an access at the points."""
+
+    def index(self, dims: Sequence[int]) -> Val:
+        """Row-major linear index of the points over some loop dims, an i64 vector."""
 
 
 class Program:
@@ -19,11 +29,11 @@ class Program:
     reductions found, by the number of their instruction.
     """
 
-    def __init__(self, builder: Builder, instructions: tuple[Instr, ...], dtypes: tuple[str, ...], nest: Nest):
+    def __init__(self, builder: Builder, instructions: tuple[Instr, ...], dtypes: tuple[str, ...], points: Points):
         self.builder = builder
         self.instructions = instructions
         self.access_dtypes = dtypes
-        self.nest = nest
+        self.points = points
         self.values: dict[int, Val] = {}
         self.extremes: dict[int, Val] = {}
         self._casts: dict[tuple[int, str, bool], Val] = {}
@@ -64,13 +74,13 @@ class Program:
     def _emit(self, instr: Instr) -> Val:
         if instr.op == "load":
             access = int(instr.attrs[0])
-            return conversion.from_memory(self.builder, self.nest.load(access), self.access_dtypes[access])
+            return conversion.from_memory(self.builder, self.points.load(access), self.access_dtypes[access])
         if instr.op == "scalar":
             return self._scalar(instr)
         if instr.op == "constant":
             return self.builder.const("double", float.fromhex(str(instr.attrs[0])))
         if instr.op == "index":
-            return self.nest.index([int(d) for d in instr.attrs])
+            return self.points.index([int(d) for d in instr.attrs])
         if instr.op == "extreme":
             found = self.extremes[instr.args[0]]
             return conversion.cast(self.builder, found, conversion.opmath(instr.compute), instr.dtype)

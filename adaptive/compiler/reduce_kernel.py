@@ -2,7 +2,8 @@
 
 `@chunk` accumulates one chunk of one item; `@k` calls it in phases 0 and 1, combines in phases 0 and 2, and runs the
 epilogue. What goes to which accumulator depends on the sizes alone, so the result does not depend on who ran what.
-How accumulators are held differs between the two forms: inner_reduction.py and outer_reduction.py.
+How accumulators are held differs between the two forms: inner_reduction.py and outer_reduction.py. Short rows have a
+form of their own: short_reduction.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from adaptive_eager.compiler.builder import Builder, CompileError
 from adaptive_eager.compiler.inner_reduction import InnerChunk, InnerFinish
 from adaptive_eager.compiler.loop_ir import KEPT, REDUCED, Kernel
 from adaptive_eager.compiler.outer_reduction import OuterChunk, OuterFinish
-from adaptive_eager.compiler.reduction_parts import Layout, column_block, is_inner, reductions_of
+from adaptive_eager.compiler.reduction_parts import Layout, column_block, has_short_form, is_inner, reductions_of
+from adaptive_eager.compiler.short_reduction import ShortRows
 
 __all__ = ["accumulator_bytes", "column_block", "emit_reduction"]
 
@@ -32,7 +34,8 @@ def emit_reduction(kernel: Kernel, b: Builder) -> list[str]:
         parts = InnerChunk(kernel, b, layout), InnerFinish(kernel, b, layout)
     else:
         parts = OuterChunk(kernel, b, layout), OuterFinish(kernel, b, layout)
-    return [line for part in parts for line in part.text()]
+    text = [line for part in parts for line in part.text()]
+    return text + (ShortRows(kernel, b).text() if has_short_form(kernel) else [])
 
 
 def check_dims(dims: str) -> None:

@@ -12,6 +12,8 @@ from adaptive_eager.compiler.program import Program
 from adaptive_eager.compiler.reduction import Reduction
 from adaptive_eager.compiler.usage import used_by
 
+#: Longest row of an inner reduction that is reduced in one lane (short_reduction.py); an empty one is not.
+SHORT = 64
 #: Vectors of columns an item of an outer reduction. Its rows are read this far in sequence, which the hardware's
 #: prefetcher needs; its accumulators stay in the first-level cache.
 COLUMN_VECTORS = 32
@@ -63,6 +65,18 @@ class Layout:
                 slots.append(Slot(r, p, ty, vectors, offset))
                 offset += vectors * lanes * bits_of(ty) // 8
         return slots, (offset + 63) // 64 * 64
+
+
+def has_short_form(kernel: Kernel) -> bool:
+    """Whether a kernel reduces along one dim, its last, with kept dims before it: see short_reduction.py."""
+    return is_inner(kernel) and kernel.dims.count(REDUCED) == 1 and KEPT in kernel.dims
+
+
+def preset(program: Program, b: Builder, reduction: Reduction, parts: Sequence[Val]) -> None:
+    """Makes a reduction's totals known to an epilogue."""
+    program.values[reduction.number] = reduction.finished(b, parts)
+    if reduction.is_arg:
+        program.extremes[reduction.number] = reduction.extreme(b, parts)
 
 
 def product(dims: Sequence[int], result: str) -> list[str]:
@@ -181,12 +195,6 @@ class Finish(Part):
         #: Operations that combine a chunk's accumulators with the totals.
         self.join = Builder(b.target, b.declarations, b.helpers, prefix="j")
 
-    def preset(self, reduction: Reduction, parts: Sequence[Val]) -> None:
-        """Makes a reduction's totals known to the epilogue."""
-        self.program.values[reduction.number] = reduction.finished(self.b, parts)
-        if reduction.is_arg:
-            self.program.extremes[reduction.number] = reduction.extreme(self.b, parts)
-
     def emit_final_stores(self) -> list[tuple[int, Val]]:
         stores = self.kernel.final_stores
         return [(s.access, self.program.stored(s.value, self.dtypes[s.access])) for s in stores]
@@ -200,13 +208,20 @@ class Finish(Part):
         arg = any(r.is_arg for r in self.reductions)
         text += load_arguments([*names, "chunks_per_o", "o_per_chunk", "n_per_chunk"] if arg else names)
         text += load_sizes(range(self.rank))
+        start = "setup"
+        if has_short_form(self.kernel):  # which knows no chunks: the last phase does it all
+            text += [f"%n.less = sub i64 %n{self.last}, 1", f"%is.short = icmp ult i64 %n.less, {SHORT}"]
+            text += ["br i1 %is.short, label %short, label %long"]
+            text += ["short:", "%nothing.yet = icmp eq i64 %phase, 1", "br i1 %nothing.yet, label %exit, label %rows"]
+            text += ["rows:", "call void @short(ptr %args, i64 %begin, i64 %end)", "br label %exit", "long:"]
+            start = "long"
         return [
             *text,
             "%whole.phase = icmp eq i64 %phase, 0",
             "%chunk.phase = icmp eq i64 %phase, 1",
             "br i1 %chunk.phase, label %chunks, label %items",
             "chunks:",
-            "%piece = phi i64 [ %begin, %setup ], [ %piece.next, %chunks ]",
+            f"%piece = phi i64 [ %begin, %{start} ], [ %piece.next, %chunks ]",
             "%piece.item = udiv i64 %piece, %n_chunks",
             "%piece.chunk = urem i64 %piece, %n_chunks",
             f"%piece.offset = mul i64 %piece, {self.layout.bytes}",
@@ -216,7 +231,7 @@ class Finish(Part):
             "%piece.more = icmp slt i64 %piece.next, %end",
             "br i1 %piece.more, label %chunks, label %exit",
             "items:",
-            "%item = phi i64 [ %begin, %setup ], [ %item.next, %row.done ]",
+            f"%item = phi i64 [ %begin, %{start} ], [ %item.next, %row.done ]",
             "%item.first = mul i64 %item, %n_chunks",
         ]
 

@@ -172,13 +172,14 @@ class _Tiles:
 # -- transposition -----------------------------------------------------------------------------------------------------
 
 
-def transposition(b: Builder, bits: int) -> str:
+def transposition(b: Builder, bits: int, widest: int = 16) -> str:
     """Helper `void (ptr dst, i64 dst_stride, ptr src, i64 src_stride, i64 rows, i64 columns)`: writes src[r][c] to
-    dst[c][r]. Blocks of a vector's width go through registers; the last ones overlap those before them. Memory that is
-    narrower than a block goes element by element."""
-    name = f"transpose{bits}"
+    dst[c][r]. Blocks of a vector's width, or of `widest` elements, go through registers; the last ones overlap those
+    before them. Memory that is narrower than a block goes element by element."""
+    width = min(b.lanes, b.lanes * 32 // bits, widest)
+    name = f"transpose{bits}.{width}"
     if name not in b.helpers:
-        b.helpers[name] = "\n".join(_transposition(name, bits, min(b.lanes, b.lanes * 32 // bits)))
+        b.helpers[name] = "\n".join(_transposition(name, bits, width))
     return name
 
 
