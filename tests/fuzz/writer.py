@@ -181,7 +181,7 @@ class ThreadWriter:
             del self.scope[name][length:]
         for value, old in before.values():
             if value.shape == old.shape and value.dtype == old.dtype:
-                value.data.copy_(old) if 0 not in value.stride() else None
+                value.data.copy_(old) if 0 not in value.stride() and not value._is_zerotensor() else None
         return False
 
     def fit(self, t: torch.Tensor) -> bool:
