@@ -35,9 +35,15 @@ class Scope:
 
         def add(name: str, value: object) -> None:
             if isinstance(value, torch.Tensor):
+                try:
+                    grad = value.grad if value.is_leaf else None
+                except (
+                    RuntimeError
+                ):  # one of several views, whose base was written since: torch does not let it be used
+                    return
                 found[name] = value
-                if value.is_leaf and value.grad is not None:
-                    found[f"{name}.grad"] = value.grad
+                if grad is not None:
+                    found[f"{name}.grad"] = grad
             elif isinstance(value, (list, tuple)):
                 for i, v in enumerate(value):
                     add(f"{name}[{i}]", v)
