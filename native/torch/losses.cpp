@@ -36,12 +36,24 @@ void check_huber_loss(const OpVariant&, const Stack& args, const Tensor&) {
   TORCH_CHECK(args[3].toDouble() > 0, "huber_loss does not support non-positive values for delta.");
 }
 
-bool infer_loss(Inference& inference, const Stack& args) {
-  const Arguments a(args, 0);
-  const auto dtype = a.weighted ? a.input.scalar_type() : at::result_type(a.input, a.target);
+namespace {
+
+bool infer_as(Inference& inference, const Arguments& a, c10::ScalarType dtype) {
   inference.results = {broadcast_meta({a.input, a.target, a.weight}, dtype)};
   if (a.reduction != at::Reduction::None) inference.results = {{true, dtype, {}, {}}};
   return true;
+}
+
+}  // namespace
+
+bool infer_loss(Inference& inference, const Stack& args) {
+  const Arguments a(args, 0);
+  return infer_as(inference, a, a.weighted ? a.input.scalar_type() : at::result_type(a.input, a.target));
+}
+
+bool infer_huber_loss(Inference& inference, const Stack& args) {
+  const Arguments a(args, 0);
+  return infer_as(inference, a, a.input.scalar_type());
 }
 
 RowCall arrange_loss(const Stack& args, const std::vector<Tensor>& results) {

@@ -10,6 +10,8 @@ namespace neuron {
 // one.
 void check_huber_loss(const OpVariant& variant, const torch::jit::Stack& args, const at::Tensor& written);
 bool infer_loss(Inference& inference, const torch::jit::Stack& args);
+// huber_loss has its input's dtype, whatever the target's.
+bool infer_huber_loss(Inference& inference, const torch::jit::Stack& args);
 RowCall arrange_loss(const torch::jit::Stack& args, const std::vector<at::Tensor>& results);
 
 // Their gradients, laid out contiguously. Inputs: the gradient first; first scalar: what it is multiplied by.

@@ -157,7 +157,7 @@ Table make_table() {
   for (const char* name : {"nll_loss_backward", "nll_loss2d_backward"})
     table[name].arrange = &arrange_nll_loss_backward;
   for (const char* name : {"mse_loss", "smooth_l1_loss"}) table[name].arrange = &arrange_loss;
-  table["huber_loss"] = {&check_huber_loss, nullptr, &arrange_loss, 0, nullptr, &infer_loss};
+  table["huber_loss"] = {&check_huber_loss, nullptr, &arrange_loss, 0, nullptr, &infer_huber_loss};
   table["binary_cross_entropy"] = {nullptr, nullptr, &arrange_loss, 0, nullptr, &infer_loss};
   for (const char* name :
        {"mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward"})

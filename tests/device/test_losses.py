@@ -227,3 +227,20 @@ def test_channel_shuffle():
         return found
 
     check_program(program, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.soft_margin_loss, F.kl_div])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_results_of_mixed_dtypes_have_the_dtype_of_the_cpu(loss, reduction):
+    dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    for first in dtypes:
+        for second in dtypes:
+            a, b = torch.full((3,), 0.5, dtype=first), torch.full((3,), 0.25, dtype=second)
+            try:
+                expected = loss(a, b, reduction=reduction)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    loss(a.to("neuron"), b.to("neuron"), reduction=reduction).cpu()
+                continue
+            actual = loss(a.to("neuron"), b.to("neuron"), reduction=reduction).cpu()
+            torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)

@@ -119,7 +119,8 @@ def far(actual: torch.Tensor, expected: torch.Tensor, statement: str, name: str,
     used = [before[n] for n in set(re.findall(r"\w+", statement)) if n in before]
     if not e.is_floating_point():
         return "" if undefined(e.dtype, used) or (a == e).all() else describe(a, e, a != e)
-    factor = 30 if COMPOUND.search(statement) else 2
+    # A normalisation of equal numbers multiplies rounding errors by 1/sqrt(eps), 316.
+    factor = 300 if "backward" in statement else 30 if COMPOUND.search(statement) else 2
     finite = [t.double()[t.isfinite()].abs().max() for t in (*used, e) if t.numel() and t.isfinite().any()]
     scale = max([1.0, *(float(v) for v in finite)])
     rtol, atol = torch.testing._comparison.default_tolerances(e.dtype)
