@@ -70,6 +70,8 @@ def _register() -> None:
 
     device.install()
     _C.set_mode(MODES.index(params.get("mode")))
+    from adaptive_eager.cache import forks  # noqa: F401  (its hooks come first: they run last before a fork)
+
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptive_eager.cache.key import KeyMaker
+from adaptive_eager.cache.key import Fields, KeyMaker
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler import vecmath
 from adaptive_eager.compiler.codegen import compile_kernel
@@ -99,6 +99,9 @@ class KernelService:
             key = self._keys[text] = self.keys.key("kernel", text)
         return key
 
+    def _fields(self, kernel: Kernel) -> Fields:
+        return self.keys.fields("kernel", kernel.text())
+
     def missing(self, kernel: Kernel) -> bool:
         """Whether `get` would have to compile."""
         return self.get_stored(self.key_of(kernel)) is None
@@ -135,21 +138,20 @@ class KernelService:
             compiled = True
             return self._compile(kernel)
 
-        blob = self.store.compile_once("kernel", key, compile_it)
+        blob = self.store.compile_once("kernel", key, compile_it, lambda: self._fields(kernel))
         if compiled:
             return self._load(key, blob)
         try:
             loaded = self._load(key, blob)
         except Exception as error:  # trouble with the cache is never more than a compilation
             log.warning("a stored kernel cannot be loaded and is compiled anew: %s: %s", type(error).__name__, error)
-            blob = self._compile(kernel)
-            self.store.put("kernel", key, blob)
-            return self._load(key, blob)
+            return self._load(key, self.store.build("kernel", key, compile_it, lambda: self._fields(kernel)))
         self.counters.kernels_from_disk += 1
         return loaded
 
     def get_stored(self, key: str) -> LoadedKernel | None:
-        """The kernel of a key, from memory or the disk cache; None if it is in neither."""
+        """The kernel of a key, from memory or the disk cache; None if it is in neither, or what is there cannot be
+        loaded (`get` says so, and replaces it)."""
         with self._lock:
             loaded = self._loaded.get(key)
             if loaded is not None:
@@ -158,18 +160,17 @@ class KernelService:
             blob = self.store.get("kernel", key)
             if blob is None:
                 return None
+            try:
+                loaded = self._load(key, blob)
+            except Exception as error:
+                log.debug("a stored kernel cannot be loaded: %s: %s", type(error).__name__, error)
+                return None
             self.counters.kernels_from_disk += 1
-            return self._load(key, blob)
+            return loaded
 
     def _compile(self, kernel: Kernel) -> bytes:
         start = time.perf_counter()
-        code = compile_kernel(kernel, self.target)
-        blob = artifact.pack(
-            self.target.key(),
-            [code.entry],
-            code.object_code,
-            metadata={"acc_bytes": str(code.acc_bytes), "block": str(code.block)},
-        )
+        blob = make_artifact(kernel, self.target)
         with self._lock:
             self.counters.compile_seconds += time.perf_counter() - start
             self.counters.kernels_compiled += 1
@@ -186,3 +187,14 @@ class KernelService:
 
     def __len__(self) -> int:
         return len(self._loaded)
+
+
+def make_artifact(kernel: Kernel, target: Target) -> bytes:
+    """Runs the compiler: what is stored and loaded of a kernel, the same bytes each time. Raises CompileError."""
+    code = compile_kernel(kernel, target)
+    return artifact.pack(
+        target.key(),
+        [code.entry],
+        code.object_code,
+        metadata={"acc_bytes": str(code.acc_bytes), "block": str(code.block)},
+    )

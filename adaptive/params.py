@@ -25,7 +25,7 @@ log = logging.getLogger("adaptive_eager")
 class Param:
     """One tunable.
 
-    kind     "int", "seconds", "bytes" (takes K, M, G suffixes, powers of 1024), "choice", "text" or "path"
+    kind     "int", "seconds", "bytes" (takes K, M, G suffixes, powers of 1024), "choice", "text" or "paths"
     choices  the values of a "choice", or the words a "text" understands besides a path
     keyed    whether plans made under another value are different plans: part of every plan's cache key
     minimum  smallest value of a number
@@ -51,8 +51,8 @@ class Param:
             return "one of " + ", ".join(self.choices)
         if self.kind == "text":
             return ", ".join(self.choices) + " or a path"
-        if self.kind == "path":
-            return "an absolute path"
+        if self.kind == "paths":
+            return f"an absolute path, or several separated by '{os.pathsep}'"
         what = {"int": "a whole number", "bytes": "a number of bytes such as 67108864 or 64M", "seconds": "seconds"}
         return f"{what[self.kind]}, at least {self.minimum}"
 
@@ -65,7 +65,7 @@ class Param:
             raise ValueError(self.expects) from None
         if self.kind == "choice" and value not in self.choices:
             raise ValueError(self.expects)
-        if self.kind == "path" and not os.path.isabs(value):
+        if self.kind == "paths" and not all(os.path.isabs(path) for path in value.split(os.pathsep)):
             raise ValueError(self.expects)
         if self.kind == "text" and not value:
             raise ValueError(self.expects)
@@ -96,7 +96,7 @@ _PARSERS: dict[str, Any] = {
     "bytes": _parse_bytes,
     "choice": str.lower,
     "text": str,
-    "path": os.path.expanduser,
+    "paths": lambda text: os.pathsep.join(os.path.expanduser(path) for path in text.split(os.pathsep)),
 }
 
 _MIB = 1 << 20
@@ -190,18 +190,25 @@ _ROWS = (
         "on",
         "choice",
         "",
-        "Disk cache of kernels and plans: on, off (this process only), read-only (never written: a warm cache made "
-        "beforehand).",
-        choices=("on", "off", "read-only"),
+        "Disk cache of kernels and plans: on, read-only (never written: a warm cache made beforehand), off (this "
+        "process only), assert-warm (read-only, and any compilation is an error that says what differs).",
+        choices=("on", "read-only", "off", "assert-warm"),
     ),
     Param(
         "cache_dir",
         _USER_CACHE,
-        "path",
+        "paths",
         "",
-        "Directory of the disk cache, mode 0700. Whoever can write to it can run code in your programs.",
+        "Directory of the disk cache, mode 0700; several, separated as in PATH: the first is written to, all are read. "
+        "Whoever can write to one can run code in your programs.",
     ),
-    Param("cache_size", 512 * _MIB, "bytes", "bytes", "Size above which the disk cache drops oldest entries."),
+    Param(
+        "cache_size",
+        512 * _MIB,
+        "bytes",
+        "bytes",
+        "Size above which the disk cache drops the entries that were not used for longest.",
+    ),
     Param(
         "cache_wait",
         20.0,

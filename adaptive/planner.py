@@ -20,7 +20,8 @@ from adaptive_eager import params
 from adaptive_eager.assemble import LaunchRecipe, assemble
 from adaptive_eager.background import Background, Job
 from adaptive_eager.batches import batch_sizes
-from adaptive_eager.cache.store import KernelStore
+from adaptive_eager.cache.key import Fields
+from adaptive_eager.cache.store import KernelStore, NotWarm
 from adaptive_eager.compiler.codegen import CompileError
 from adaptive_eager.compiler.conversion import FLOATS
 from adaptive_eager.compiler.semantics import lookup
@@ -56,6 +57,9 @@ MOST_FAILURES, MOST_WAITING = 1024, 256
 class Planner:
     """The object that the extension asks (native/torch/planner_bridge.h)."""
 
+    #: What `plan_window` raises to the program; whatever else goes wrong, the window runs op by op.
+    fatal = NotWarm
+
     def __init__(self, kernels: KernelService, store: KernelStore, defer_interrupt: Callable[[], None]):
         self.kernels = kernels
         self.store = store
@@ -83,12 +87,16 @@ class Planner:
         seen    sights of the window
         number  windows run so far
         sights  signature -> sights of another one
+
+        Raises NotWarm if a kernel is missing where none may be compiled.
         """
 
         def work() -> Plan | int | None:
             trace = read_trace(raw)
             try:
                 return self._plan_window(trace, seen, number, sights)
+            except NotWarm:
+                raise
             except Exception as error:  # a trace that cannot be fused runs op by op, whatever the reason
                 log.debug("the failure", exc_info=True)
                 self._fail(trace, error)
@@ -175,7 +183,7 @@ class Planner:
     def _finish(self, trace: Trace, design: _Design) -> Plan:
         """The plan of a window, stored, with its kernels, which are compiled where need be."""
         plan = self._with_kernels(design)
-        self.store.put("plan", self._plan_key(trace), self._serialise(trace, design))
+        self.store.put("plan", self._plan_key(trace), self._serialise(trace, design), self._fields("plan", trace))
         return plan
 
     def _with_kernels(self, design: _Design) -> Plan:
@@ -195,8 +203,11 @@ class Planner:
     # -- plans on disk -----------------------------------------------------------------------------------------------
 
     def _plan_key(self, trace: Trace) -> str:
-        lo, hi = trace.signature
-        return f"{hi:016x}{lo:016x}-{self._version}"
+        return f"{_hex(trace.signature)}-{self._version}"
+
+    def _fields(self, kind: str, trace: Trace) -> Fields:
+        """What the key of a plan, or of its failure, stands for."""
+        return self.kernels.keys.fields(kind, _hex(trace.signature), params.keyed())
 
     def _serialise(self, trace: Trace, design: _Design) -> bytes:
         plan = design.plan(lambda recipe: {**recipe.describe(), "kernel": self.kernels.key_of(recipe.kernel)})
@@ -231,7 +242,8 @@ class Planner:
         self._remember(trace.signature, len(trace.nodes), reason)
         if not isinstance(error, (MemoryError, OSError)):  # those are of this moment; OSError is TimeoutError too
             document = {"words": trace.words.hex(), "reason": reason, "time": time.time()}
-            self.store.put("failure", self._plan_key(trace), json.dumps(document).encode())
+            blob = json.dumps(document).encode()
+            self.store.put("failure", self._plan_key(trace), blob, self._fields("failure", trace))
 
     def _remember(self, signature: Signature, ops: int, reason: str) -> None:
         if self.failures.pop(signature, None) != reason:
@@ -258,6 +270,11 @@ class Planner:
         except (ValueError, KeyError, TypeError):
             log.debug("a stored failure cannot be read", exc_info=True)
         return None
+
+
+def _hex(signature: Signature) -> str:
+    lo, hi = signature
+    return f"{hi:016x}{lo:016x}"
 
 
 class _Waiting(NamedTuple):

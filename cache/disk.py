@@ -1,196 +1,207 @@
-"""The two ways to reach the database of entries: diskcache for reading and writing, plain SQLite for reading only.
+"""The database of entries of one directory: `Reader` with plain SQL, `Writer` through diskcache.
+
+Opening a diskcache writes some thirty settings, so a process that finds all it needs never does: it reads, and opening
+the reader writes nothing. Entries are rows, published by their transaction; there are no files beside the database that
+could be cut short, orphaned or evicted while somebody reads them. The journal is a rollback journal and nothing is
+mapped: with a write-ahead log its shared index is, and a file cut short by anybody would end the program by SIGBUS.
 
 diskcache as it ships unpickles what it finds, and whoever can write a row then runs code. `SafeDisk` refuses everything
-but names (str) and blobs (bytes), on the way in and on the way out.
+but names (str) and blobs (bytes), on the way in and on the way out, and `Reader` takes nothing else either.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import diskcache
-from diskcache.core import MODE_BINARY, MODE_RAW
+DATABASE = "cache.db"
+JOURNAL = DATABASE + "-journal"
+#: Seconds that SQLite waits for a writer in another process. A put takes 0.2 ms, so this is a process that hangs.
+BUSY_SECONDS = 5.0
+#: Seconds that the end of a process waits to say what it has used.
+_NOTING_SECONDS = 0.25
 
-#: Blobs from this size are files of their own. Nearly all kernels are smaller, so they are rows, published atomically.
-_FILE_BYTES = 256 * 1024
-#: Seconds that SQLite waits for a writer in another process. A put takes 0.1 ms, so this is a process that hangs.
-_BUSY_SECONDS = 5.0
-
-_VALUE_FILE = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
+#: diskcache's number for a value that is the row's own bytes.
+_MODE_RAW = 1
+#: What SQLite says when the trouble is not the file itself.
+_NOT_DAMAGE = (
+    "locked",
+    "readonly",
+    "unable to open",
+    "is full",
+    "I/O error",
+    "protocol",
+    "interrupted",
+    "out of memory",
+)
 
 
 class UnsafeEntry(ValueError):
-    """A row that we did not write: pickled, text, or pointing out of the directory."""
+    """A row that we did not write: pickled, text, or pointing to a file."""
 
 
-class SafeDisk(diskcache.Disk):
-    """Serialization that knows names and bytes only. Nothing is pickled, nothing is unpickled."""
+class Row(NamedTuple):
+    """One row. `used` is the Unix time of the last use that is known."""
 
-    def put(self, key: Any) -> tuple[str, bool]:
-        if type(key) is not str:
-            raise TypeError(f"cache names are str, got {type(key).__name__}")
-        return key, True
-
-    def get(self, key: Any, raw: bool) -> str:
-        # Asked for while listing; a foreign row gets a name that no entry has.
-        return key if raw and type(key) is str else ""
-
-    def store(self, value: Any, read: bool, key: Any = diskcache.UNKNOWN) -> tuple[Any, ...]:
-        if type(value) is not bytes or read:
-            raise TypeError(f"cache values are bytes, got {type(value).__name__}")
-        return super().store(value, False, key=key)
-
-    def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> bytes:
-        if mode == MODE_RAW and type(value) is bytes:
-            return value
-        if mode == MODE_BINARY and not read and filename is not None:
-            return Path(self._directory, _checked(filename)).read_bytes()
-        raise UnsafeEntry(f"a row of mode {mode} and type {type(value).__name__}, need bytes")
-
-    def remove(self, file_path: str) -> None:
-        super().remove(_checked(file_path))
+    name: str
+    blob: bytes
+    used: float
 
 
-class Database:
-    """The entries of one directory, for reading and writing."""
+class Reader:
+    """The entries of one directory. Reading writes nothing, but `repair` rolls back what a dead writer left half done."""
 
-    def __init__(self, directory: Path, size_limit: int) -> None:
-        self._path = directory / diskcache.core.DBNAME
-        _wait_for_writers(self._path)
-        self._cache = diskcache.Cache(
-            str(directory),
-            timeout=_BUSY_SECONDS,
-            disk=SafeDisk,
-            size_limit=size_limit,
-            statistics=0,  # counting in the database would make every get a write
-            disk_min_file_size=_FILE_BYTES,
-            sqlite_mmap_size=0,  # with a mapping, a database cut short by someone is a SIGBUS, not an error
-            sqlite_cache_size=1024,
-            sqlite_journal_mode="wal",
-            sqlite_synchronous=1,  # in WAL mode a put does not wait for the disk, and a crash loses only the last ones
-        )
-        self._identity = self._identify()
-
-    def read(self, name: str) -> bytes | None:
-        return self._cache.get(name)
-
-    def write(self, name: str, blob: bytes) -> None:
-        try:
-            self._cache.set(name, blob)
-        except diskcache.Timeout:
-            # diskcache says Timeout whatever kept the transaction from starting.
-            what = "is not writable" if not os.access(self._path, os.W_OK) else "stayed locked by another process"
-            raise sqlite3.OperationalError(f"{self._path} {what}") from None
-
-    def remove(self, name: str) -> None:
-        self._cache.delete(name)
-
-    def names(self) -> Iterator[str]:
-        return iter(self._cache.iterkeys())
-
-    def volume(self) -> int:
-        return self._cache.volume()
-
-    def moved(self) -> bool:
-        """Whether the database file has been removed or replaced since it was opened; SQLite does not notice."""
-        return self._identify() != self._identity
-
-    def close(self) -> None:
-        self._cache.close()
-
-    def _identify(self) -> tuple[int, int] | None:
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
-
-
-class ReadOnlyDatabase:
-    """The entries of one directory, never written: also for a directory that cannot be written."""
-
-    def __init__(self, directory: Path) -> None:
-        self._disk = SafeDisk(str(directory))
-        path = directory / diskcache.core.DBNAME
-        if not path.exists():
-            raise FileNotFoundError(f"there is no {path} to read")
-        self._connection = self._connect(path)
-
-    @staticmethod
-    def _connect(path: Path) -> sqlite3.Connection:
-        # SQLite needs to write beside a WAL database even to read it; `immutable` is for where it cannot.
-        for options in ("mode=ro", "mode=ro&immutable=1"):
-            connection = sqlite3.connect(
-                f"{path.as_uri()}?{options}", uri=True, timeout=_BUSY_SECONDS, check_same_thread=False
-            )
+    def __init__(self, path: Path, repair: bool) -> None:
+        self.path = path
+        os.stat(path)  # FileNotFoundError, not SQLite's "unable to open"
+        # Without leave to write, SQLite cannot read beside the journal of a writer that died: `immutable` ignores it,
+        # and the digests notice what is half written.
+        for options in ("mode=rw",) if repair else ("mode=ro", "mode=ro&immutable=1"):
             try:
-                connection.execute("SELECT count(*) FROM Cache").fetchone()
-                return connection
+                self._connection = connect(self.path, options)
+                return
             except sqlite3.OperationalError as error:
-                connection.close()
                 failure = error
         raise failure
 
     def read(self, name: str) -> bytes | None:
-        select = "SELECT mode, filename, value FROM Cache WHERE key = ? AND raw = 1"
-        row = self._connection.execute(select, (name,)).fetchone()
-        if row is None:
-            return None
+        select = "SELECT mode, value FROM Cache WHERE key = ? AND raw = 1"
         try:
-            mode, filename, value = row
-            return self._disk.fetch(mode, filename, value, False)
-        except OSError:
-            return None
+            row = self._connection.execute(select, (name,)).fetchone()
+        except sqlite3.OperationalError as error:
+            if _is_empty(error):
+                return None
+            raise
+        return None if row is None else _blob(*row)
 
-    def names(self) -> Iterator[str]:
-        return (self._disk.get(key, raw) for key, raw in self._connection.execute("SELECT key, raw FROM Cache"))
+    def names(self) -> list[str]:
+        """Names of all entries that could be ours."""
+        return [name for name, _ in self._keys()]
+
+    def rows(self) -> Iterator[Row]:
+        """All rows whose names and values could be ours, one at a time: between two, others may write."""
+        for name, used in self._keys():
+            with contextlib.suppress(UnsafeEntry):
+                blob = self.read(name)
+                if blob is not None:
+                    yield Row(name, blob, used)
+
+    def uses(self) -> list[tuple[str, str, int, float]]:
+        """What processes have noted at their ends: (directory or "made", kind, how many, seconds)."""
+        try:
+            found = self._connection.execute("SELECT source, kind, number, seconds FROM Uses").fetchall()
+        except sqlite3.OperationalError as error:
+            if _is_empty(error):
+                return []
+            raise
+        return [(_text(source), _text(kind), int(number), float(seconds)) for source, kind, number, seconds in found]
 
     def volume(self) -> int:
-        pages = self._connection.execute("PRAGMA page_count").fetchone()[0]
-        return pages * self._connection.execute("PRAGMA page_size").fetchone()[0]
-
-    def moved(self) -> bool:
-        return False
+        """Bytes of the database."""
+        return os.stat(self.path).st_size
 
     def close(self) -> None:
         self._connection.close()
 
-
-def set_aside(directory: Path, database: Database | None) -> None:
-    """Moves a broken database out of the way, into `broken/`, unless another process has replaced it already.
-
-    The caller holds the lock of the directory. One broken database is kept, to be looked at.
-    """
-    if database is not None and database.moved():
-        return
-    broken = directory / "broken"
-    broken.mkdir(mode=0o700, exist_ok=True)
-    for suffix in ("", "-wal", "-shm"):
-        path = directory / (diskcache.core.DBNAME + suffix)
-        if path.exists():
-            path.replace(broken / path.name)
-
-
-def _wait_for_writers(path: Path) -> None:
-    """Raises OperationalError when the database stays locked: opening writes, and diskcache would try for a minute."""
-    if not path.exists():
-        return
-    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
+    def _keys(self) -> list[tuple[str, float]]:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            found = self._connection.execute("SELECT key, access_time FROM Cache WHERE raw = 1").fetchall()
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                raise
-            raise sqlite3.OperationalError(f"{path} stayed locked by another process") from None
+            if _is_empty(error):
+                return []
+            raise
+        return [
+            (key.decode(errors="replace"), used if type(used) is float else 0.0)
+            for key, used in found
+            if type(key) is bytes
+        ]
 
 
-def _checked(filename: str) -> str:
-    if not _VALUE_FILE.fullmatch(filename):
-        raise UnsafeEntry(f"a row whose value is the file {filename!r}")
-    return filename
+def connect(path: Path, options: str, timeout: float | None = None) -> sqlite3.Connection:
+    """A connection that trusts neither the file's structure nor what its schema may call."""
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?{options}",
+        uri=True,
+        timeout=BUSY_SECONDS if timeout is None else timeout,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.text_factory = bytes  # damaged text is no error of its own
+    try:
+        for pragma in ("trusted_schema = 0", "cell_size_check = 1", "mmap_size = 0", "cache_size = 256"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the first look at the file
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def note_uses(folder: Path, names: set[str], counts: Mapping[tuple[str, str], tuple[int, float]]) -> None:
+    """Says which entries were used now, and adds (source, kind) -> (number, seconds) to what was noted before.
+
+    One short transaction. Hits are noted so, at the end of a process or with its next put, never by themselves.
+    """
+    now = time.time()
+    with contextlib.closing(connect(folder / DATABASE, "mode=rw", _NOTING_SECONDS)) as connection:
+        connection.execute("PRAGMA synchronous = 0")
+        connection.execute("PRAGMA journal_mode = truncate")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(
+            "UPDATE Cache SET access_time = ? WHERE key = ? AND raw = 1", [(now, name) for name in names]
+        )
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS Uses"
+            " (source TEXT, kind TEXT, number INTEGER, seconds REAL, PRIMARY KEY (source, kind))"
+        )
+        connection.executemany(
+            "INSERT INTO Uses VALUES (?, ?, ?, ?) ON CONFLICT (source, kind)"
+            " DO UPDATE SET number = number + excluded.number, seconds = seconds + excluded.seconds",
+            [(*place, *amounts) for place, amounts in counts.items()],
+        )
+        connection.execute("COMMIT")
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether the file is not a sound database, as against one that cannot be reached or written now."""
+    if isinstance(error, (OSError, MemoryError)):
+        return False
+    return not (isinstance(error, sqlite3.OperationalError) and any(text in str(error) for text in _NOT_DAMAGE))
+
+
+def identify(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one in its place; None if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def set_aside(folder: Path) -> None:
+    """Moves a broken database into `broken/`, where one is kept to be looked at. Needs the directory's lock."""
+    broken = folder / "broken"
+    broken.mkdir(mode=0o700, exist_ok=True)
+    for name in (DATABASE, JOURNAL):
+        with contextlib.suppress(FileNotFoundError):
+            (folder / name).replace(broken / name)
+
+
+def _is_empty(error: sqlite3.OperationalError) -> bool:
+    """A database without its tables: one that is being made, or was cut to nothing. There is nothing to be found."""
+    return "no such table" in str(error)
+
+
+def _blob(mode: object, value: object) -> bytes:
+    if mode == _MODE_RAW and type(value) is bytes:
+        return value
+    raise UnsafeEntry(f"a row of mode {mode!r:.20} and type {type(value).__name__}, need bytes")
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

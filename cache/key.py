@@ -16,10 +16,12 @@ log = logging.getLogger("adaptive_eager.cache.key")
 #: Version of the list of fields below and of what the payloads mean. Raise it when either changes.
 FORMAT = 1
 
-Field = tuple[str, str | bytes]
+#: A named field of a key, and a key's fields in their order.
+Field = tuple[str, str]
+Fields = Sequence[Field]
 
 
-def digest(fields: Iterable[Field]) -> str:
+def digest(fields: Iterable[tuple[str, str | bytes]]) -> str:
     """Hex sha256 of named fields. Lengths are hashed with the bytes, so no two lists run into the same text."""
     return _finish(_absorb(hashlib.sha256(), fields))
 
@@ -54,18 +56,23 @@ class KeyMaker:
         self,
         sources: Sequence[Path],
         target: str,
-        options: Sequence[tuple[str, str]] = (),
-        versions: Sequence[tuple[str, str]] | None = None,
+        options: Fields = (),
+        versions: Fields | None = None,
     ) -> None:
         common: list[Field] = [("format", str(FORMAT)), ("generator", source_hash(sources)), ("target", target)]
         common += versions if versions is not None else tool_versions()
         common += options
+        self._common = tuple(common)
         # The common fields are hashed once: a key then costs one copy of the state and its own text.
-        self._common = _absorb(hashlib.sha256(), common)
+        self._absorbed = _absorb(hashlib.sha256(), common)
 
-    def key(self, kind: str, text: str | bytes, options: Sequence[tuple[str, str]] = ()) -> str:
+    def key(self, kind: str, text: str, options: Fields = ()) -> str:
         """Key of one entry. `text` is its canonical text: equal text means the same kernel (or plan)."""
-        return _finish(_absorb(self._common.copy(), [("kind", kind), *options, ("text", text)]))
+        return _finish(_absorb(self._absorbed.copy(), _own(kind, text, options)))
+
+    def fields(self, kind: str, text: str, options: Fields = ()) -> Fields:
+        """All named fields that `key` hashes, in their order: `digest` of them is the key."""
+        return (*self._common, *_own(kind, text, options))
 
 
 def tool_versions() -> list[tuple[str, str]]:
@@ -78,7 +85,11 @@ def tool_versions() -> list[tuple[str, str]]:
     return [("llvmlite", llvmlite.__version__), ("llvm", llvm), ("torch", torch.__version__)]
 
 
-def _absorb(state: hashlib._Hash, fields: Iterable[Field]) -> hashlib._Hash:
+def _own(kind: str, text: str, options: Fields) -> Fields:
+    return (("kind", kind), *options, ("text", text))
+
+
+def _absorb(state: hashlib._Hash, fields: Iterable[tuple[str, str | bytes]]) -> hashlib._Hash:
     for name, value in fields:
         data = value.encode() if isinstance(value, str) else value
         label = name.encode()

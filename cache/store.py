@@ -1,64 +1,70 @@
 """KernelStore: kernels, plans and failures on disk, shared by every process of the user on this machine.
 
-Whoever can write to the directory can run code in every program that uses it, as kernels are machine code. So it must
-be a directory of mode 0700, owned by the user, and not a symbolic link; otherwise it is not used.
+Whoever can write to a cache directory can run code in every program that uses it, as kernels are machine code
+(cache/trust.py says what is refused).
 
 Trouble with the cache is never trouble for the program: whatever fails, one warning names the cause, and from then on
-this process keeps its entries in memory.
+this process keeps in memory what it cannot keep on disk.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
-import sqlite3
-import stat
 import threading
+import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from adaptive_eager.cache import blob
-from adaptive_eager.cache.lease import file_lock, lease
-
-if TYPE_CHECKING:
-    from adaptive_eager.cache.disk import Database, ReadOnlyDatabase
+from adaptive_eager.cache import entry as entries
+from adaptive_eager.cache import forks
+from adaptive_eager.cache.entry import Entry
+from adaptive_eager.cache.key import Fields
+from adaptive_eager.cache.layer import Layer
+from adaptive_eager.cache.lease import lease
+from adaptive_eager.cache.trust import Refused
 
 log = logging.getLogger("adaptive_eager.cache")
 
 KINDS = ("kernel", "plan", "failure")
-MODES = ("on", "off", "read-only")
+MODES = ("on", "read-only", "off", "assert-warm")
 
-#: Folder of this layout. An older or newer one beside it stays untouched.
-_LAYOUT = "v1"
-#: Opening takes about 1 ms; so long a wait means a process that hangs.
-_OPEN_SECONDS = 10.0
 #: Bytes kept for a process that has no disk to keep them on.
 _MEMORY_BYTES = 64 << 20
+#: Uses are noted with a put when the last ones were noted so many seconds ago.
+_NOTING_SECONDS = 60.0
 
 T = TypeVar("T")
+Path_ = str | os.PathLike[str]
 
 
 class CacheTrouble(RuntimeError):
     """What a strict store raises where another one warns and goes on in memory."""
 
 
-class KernelStore:
-    """Bytes by kind and key. Opened at the first use, never at import. Threads and forks may share one.
+class NotWarm(RuntimeError):
+    """A kernel is missing although the cache was said to be warm; the text says in what it differs from the nearest."""
 
-    directory   made if missing
-    mode        "on", "off" (nothing is kept on disk), "read-only" (nothing is written)
-    size_limit  bytes above which the oldest entries are dropped
-    wait        longest wait in seconds for another process that compiles the same key
-    strict      raise CacheTrouble instead of warning; for tests
+
+class KernelStore:
+    """Payloads by kind and key. Opened at the first use, never at import. Threads and forks may share one.
+
+    directories  one, or several: the first is written to (and made if missing), all are read, in this order
+    mode         "on"; "read-only": nothing is written; "off": nothing is kept on disk; "assert-warm": read-only, and
+                 what would have to be compiled is an error
+    size_limit   bytes of the first directory above which the entries that were not used for longest are dropped
+    wait         longest wait in seconds for another process that compiles the same key
+    strict       raise CacheTrouble instead of warning; for tests
     """
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        directories: Path_ | Sequence[Path_],
         *,
         mode: str = "on",
         size_limit: int = 512 << 20,
@@ -67,20 +73,24 @@ class KernelStore:
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"cache mode {mode!r}: need one of {', '.join(MODES)}")
-        self.directory = Path(directory)
+        paths = [directories] if isinstance(directories, (str, os.PathLike)) else list(directories)
         self.mode = mode
         self.strict = strict
-        #: Why this process works in memory, or None.
-        self.trouble: str | None = None
-        self._size_limit = size_limit
+        self.layers = [Layer(Path(path), mode == "on" and not at, size_limit) for at, path in enumerate(paths)]
         self._wait = wait
-        self._counters = {"hits": 0, "misses": 0, "puts": 0, "bad_entries": 0}
-        self._database: Database | ReadOnlyDatabase | None = None
-        self._repaired = False
-        self._memory: OrderedDict[str, bytes] = OrderedDict()
+        self._memory: OrderedDict[str, Entry] = OrderedDict()
         self._memory_bytes = 0
         self._lock = threading.RLock()
+        self._reset()
+        forks.join(self)
         _stores.add(self)
+
+    def _reset(self) -> None:
+        self._counters = {"hits": 0, "misses": 0, "puts": 0}
+        #: Names found on disk, and what was found and made, since it was noted: (directory or "made", kind) -> ...
+        self._used: set[str] = set()
+        self._counts: dict[tuple[str, str], tuple[int, float]] = {}
+        self._noted = time.monotonic()
 
     @classmethod
     def from_params(cls) -> KernelStore:
@@ -88,252 +98,237 @@ class KernelStore:
         from adaptive_eager import params
 
         return cls(
-            params.get("cache_dir"),
+            params.get("cache_dir").split(os.pathsep),
             mode=params.get("cache"),
             size_limit=params.get("cache_size"),
             wait=params.get("cache_wait"),
         )
 
+    @property
+    def directory(self) -> Path:
+        """The directory that is written to."""
+        return self.layers[0].directory
+
+    @property
+    def trouble(self) -> str | None:
+        """Why this process keeps in memory what it should keep on disk, or cannot read; or None."""
+        found = (layer.read_trouble or layer.write_trouble for layer in self.layers)
+        return next((trouble for trouble in found if trouble is not None), None)
+
     # -- entries --------------------------------------------------------------------------------------------------
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """Payload of an entry, or None. A damaged entry is removed, counted, and not found."""
+        """Payload of an entry, or None. A damaged entry is put aside, counted, and not found. Writes nothing else."""
         with self._lock:
-            payload = self._find(_name(kind, key))
-            self._counters["misses" if payload is None else "hits"] += 1
-            return payload
+            entry = self._find(name_of(kind, key))
+            self._counters["misses" if entry is None else "hits"] += 1
+            return None if entry is None else entry.payload
 
-    def put(self, kind: str, key: str, payload: bytes) -> None:
-        """Keeps a payload. Does not wait for the disk."""
-        name = _name(kind, key)
+    def put(self, kind: str, key: str, payload: bytes, fields: Fields = (), seconds: float = 0.0) -> None:
+        """Keeps a payload. Does not wait for the disk.
+
+        fields   of the key: what `adaptive-eager cache show` shows and a miss is explained with
+        seconds  that making the payload took
+        """
+        name = name_of(kind, key)
         with self._lock:
-            if not (self.mode == "on" and self._attempt(lambda database: _write(database, name, payload))):
-                self._keep_in_memory(name, payload)
+            self._count("made", kind, seconds)
+            blob = entries.pack(name, payload, fields, seconds)
+            if not (self._shared and self._write(self.layers[0], lambda: self.layers[0].write(name, blob))):
+                self._keep_in_memory(entries.unpack(name, blob))
             self._counters["puts"] += 1
+            if time.monotonic() - self._noted > _NOTING_SECONDS:
+                self.note_uses()
 
-    def compile_once(self, kind: str, key: str, build: Callable[[], bytes]) -> bytes:
+    def compile_once(
+        self, kind: str, key: str, build: Callable[[], bytes], fields: Callable[[], Fields] = tuple
+    ) -> bytes:
         """Payload of an entry, built if need be by one process of those that ask for it at the same time.
 
-        Who has waited `wait` seconds for another process builds it for itself.
+        Who has waited `wait` seconds for another process builds it for itself. Raises NotWarm where building is
+        forbidden, and what `build` raises.
         """
         payload = self.get(kind, key)
         if payload is not None:
             return payload
-        if self.mode != "on" or self.trouble is not None:
-            payload = build()
-            self.put(kind, key, payload)
-            return payload
-        with lease(self.directory / _LAYOUT / "leases", f"{kind}-{key}", self._wait) as held:
+        first = self.layers[0]
+        with self._lock:
+            shared = self._shared and self._write(first, first.prepare)
+        if not shared:
+            return self.build(kind, key, build, fields)
+        with lease(first.leases, f"{kind}-{key}", self._wait) as held:
             if not held:
                 log.info("compiling %s %s without its lease: another process may be doing the same", kind, key)
             with self._lock:
-                payload = self._find(_name(kind, key))  # a second look, not a second miss
-            if payload is None:
-                payload = build()
-                self.put(kind, key, payload)
-            return payload
+                entry = self._find(name_of(kind, key))  # a second look, not a second miss
+            return self.build(kind, key, build, fields) if entry is None else entry.payload
+
+    def build(self, kind: str, key: str, build: Callable[[], bytes], fields: Callable[[], Fields] = tuple) -> bytes:
+        """Payload of a new entry, in place of one that may be there. Raises as `compile_once` does."""
+        if self.mode == "assert-warm":
+            raise NotWarm(f"the kernel cache is not warm: {self.explain(kind, key, fields())}")
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("a miss: %s", self.explain(kind, key, fields()))
+        start = time.perf_counter()
+        payload = build()
+        self.put(kind, key, payload, fields(), time.perf_counter() - start)
+        return payload
 
     def keys(self, kind: str) -> list[str]:
         """Keys of all entries of a kind, sorted."""
-        prefix = _name(kind, "")
+        prefix = name_of(kind, "")
         with self._lock:
             names = set(self._memory)
-            names.update(self._attempt(lambda database: list(database.names())) or ())
+            for layer in self.layers:
+                names.update(self._read(layer, layer.names) or ())
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def explain(self, kind: str, key: str, fields: Fields) -> str:
+        """In what a missing entry differs from the nearest one: one line. Reads all entries."""
+        from adaptive_eager.cache.nearest import explain
+
+        with self._lock:
+            troubled = [layer for layer in self.layers if layer.read_trouble is not None]
+            found = explain(kind, key, fields, (entry for layer in self.layers for entry in self._entries(layer)))
+        where = "".join(f"; {layer.directory} is not read: {layer.read_trouble}" for layer in troubled)
+        return found + where
 
     # -- for reports ----------------------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, int]:
         """What this process did: hits, misses, puts, bad_entries."""
-        return dict(self._counters)
+        return {**self._counters, "bad_entries": sum(layer.bad_entries for layer in self.layers)}
 
     def info(self) -> dict[str, Any]:
-        """State ("on", "off", "read-only", "memory"), the cause of trouble, entries, bytes on disk; opens the store."""
+        """State (a mode, or "memory"), the cause of trouble, entries of each kind, bytes on disk; opens the store."""
         with self._lock:
             counts = {kind: len(self.keys(kind)) for kind in KINDS}
-            volume = self._attempt(lambda database: database.volume()) or 0
-        state = self.mode if self.trouble is None else "memory"
+            volume = sum(self._read(layer, layer.volume) or 0 for layer in self.layers)
+        memory = self.mode != "off" and not any(layer.read_trouble is None for layer in self.layers)
         return {
-            "directory": str(self.directory), "state": state, "trouble": self.trouble, "entries": counts,
-            "bytes": volume,
+            "directory": os.pathsep.join(str(layer.directory) for layer in self.layers),
+            "state": "memory" if memory else self.mode, "trouble": self.trouble, "entries": counts, "bytes": volume,
         }  # fmt: skip
 
-    def close(self) -> None:
-        """Closes the database; the next use opens it again."""
+    def note_uses(self) -> None:
+        """Writes down what was used since the last time, for eviction and `adaptive-eager cache stats`."""
         with self._lock:
-            database, self._database = self._database, None
-            if database is not None:
-                with contextlib.suppress(sqlite3.Error):
-                    database.close()
+            used, counts = self._used, self._counts
+            self._used, self._counts, self._noted = set(), {}, time.monotonic()
+            layer = self.layers[0]
+            if not (counts and self._shared):
+                return
+            from adaptive_eager.cache import disk
 
-    # -- the database ---------------------------------------------------------------------------------------------
-
-    def _find(self, name: str) -> bytes | None:
-        payload = self._memory.get(name)
-        return payload if payload is not None else self._attempt(lambda database: self._read(database, name))
-
-    def _attempt(self, action: Callable[[Any], T]) -> T | None:
-        """Result of `action` on the database; None when there is none (any more)."""
-        if self.mode == "off" or self.trouble is not None:
-            return None
-        try:
-            return action(self._opened())
-        except sqlite3.DatabaseError as error:
-            if not self._repair(error):
-                self._give_up(error)
-                return None
-        except Exception as error:  # whatever it is, the program must not see it
-            self._give_up(error)
-            return None
-        try:
-            return action(self._opened())
-        except Exception as error:
-            self._give_up(error)
-            return None
-
-    def _opened(self) -> Database | ReadOnlyDatabase:
-        if self._database is not None and self._database.moved():
-            log.info("kernel cache %s was removed or replaced by another process; opening it again", self.directory)
-            self.close()
-        if self._database is None:
-            self._database = self._open_read_only() if self.mode == "read-only" else self._open()
-        return self._database
-
-    def _open(self) -> Database:
-        from adaptive_eager.cache.disk import Database, set_aside
-
-        make_private(self.directory)
-        folder = self.directory / _LAYOUT
-        # Opening writes some thirty settings, and makes the tables the first time: processes take turns.
-        with file_lock(self.directory / "open.lock", _OPEN_SECONDS):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            # It is worth neither a warning nor a wait.
             try:
-                return Database(folder, self._size_limit)
-            except sqlite3.DatabaseError as error:
-                if not _is_broken(error):
-                    raise
-                self._report_broken(error)
-                set_aside(folder, None)
-                return Database(folder, self._size_limit)
+                if (layer.folder / disk.DATABASE).exists():
+                    disk.note_uses(layer.folder, used, counts)
+            except Exception as error:
+                log.debug("uses of the kernel cache are not noted: %s", error)
 
-    def _open_read_only(self) -> ReadOnlyDatabase:
-        from adaptive_eager.cache.disk import ReadOnlyDatabase
+    def close(self) -> None:
+        """Notes what was used, and closes the databases; the next use opens them again."""
+        with self._lock:
+            self.note_uses()
+            for layer in self.layers:
+                layer.close()
 
-        check_trusted(self.directory, read_only=True)
-        return ReadOnlyDatabase(self.directory / _LAYOUT)
+    # -- reading and writing --------------------------------------------------------------------------------------
 
-    def _repair(self, error: sqlite3.DatabaseError) -> bool:
-        """Replaces a broken database by an empty one, once a process. Returns whether it is worth another try."""
-        if self._repaired or self.mode != "on" or not _is_broken(error):
-            return False
-        from adaptive_eager.cache.disk import Database, set_aside
+    @property
+    def _shared(self) -> bool:
+        """Whether other processes will find what this one puts."""
+        first = self.layers[0]
+        return self.mode == "on" and first.read_trouble is None and first.write_trouble is None
 
-        self._repaired = True
-        database, self._database = self._database, None
-        if not isinstance(database, Database):
-            return False
-        self._report_broken(error)
-        try:
-            with file_lock(self.directory / "open.lock", _OPEN_SECONDS):
-                set_aside(self.directory / _LAYOUT, database)
-        except OSError:
-            return False
-        return True
-
-    def _report_broken(self, error: Exception) -> None:
-        if self.strict:
-            raise CacheTrouble(f"kernel cache {self.directory}: {error}") from error
-        log.warning("kernel cache %s is damaged (%s): moved aside, starting an empty one", self.directory, error)
-
-    def _read(self, database: Database | ReadOnlyDatabase, name: str) -> bytes | None:
-        from adaptive_eager.cache.disk import Database, UnsafeEntry
-
-        try:
-            stored = database.read(name)
-            return None if stored is None else blob.unpack(name, stored)
-        except (UnsafeEntry, blob.BadBlob) as error:
-            self._counters["bad_entries"] += 1
-            level = logging.WARNING if self._counters["bad_entries"] == 1 else logging.INFO
-            log.log(level, "kernel cache %s: entry %s is damaged (%s); compiling again", self.directory, name, error)
-        if isinstance(database, Database):
-            try:
-                database.remove(name)
-            except UnsafeEntry:
-                log.debug("entry %s names a file that is not ours; the row is gone, the file stays", name)
+    def _find(self, name: str) -> Entry | None:
+        found = self._memory.get(name)
+        if found is not None:
+            return found
+        for layer in self.layers:
+            entry = self._read(layer, lambda layer=layer: layer.read(name))  # type: ignore[misc]
+            if entry is not None:
+                self._used.add(name)
+                self._count(str(layer.directory), entry.kind, entry.seconds)
+                return entry
         return None
 
-    def _give_up(self, error: Exception) -> None:
-        self.trouble = f"{type(error).__name__}: {error}" if not isinstance(error, Refused) else str(error)
-        self._database = None
-        message = f"kernel cache {self.directory} is not used: {self.trouble}. Kernels are kept in memory only."
+    def _count(self, source: str, kind: str, seconds: float) -> None:
+        number, total = self._counts.get((source, kind), (0, 0.0))
+        self._counts[source, kind] = number + 1, total + seconds
+
+    def _entries(self, layer: Layer) -> list[Entry]:
+        from adaptive_eager.cache.listing import listed
+
+        return self._read(layer, lambda: [item.entry for item in listed(layer)]) or []
+
+    def _read(self, layer: Layer, action: Callable[[], T]) -> T | None:
+        """Result of `action`; None when the layer cannot be read (any more)."""
+        if self.mode == "off" or layer.read_trouble is not None:
+            return None
+        try:
+            return action()
+        except Exception as error:  # whatever it is, the program must not see it
+            layer.read_trouble = _cause(error)
+            layer.close()
+            self._tell(layer, "used", layer.read_trouble, error)
+            return None
+
+    def _write(self, layer: Layer, action: Callable[[], None]) -> bool:
+        """Whether `action` could be done. What is there is read on, also when it could not."""
+        try:
+            action()
+            return True
+        except Exception as error:
+            layer.write_trouble = _cause(error)
+            self._tell(layer, "written to", layer.write_trouble, error)
+            return False
+
+    def _tell(self, layer: Layer, what: str, cause: str, error: Exception) -> None:
+        """One warning a layer: what is not written to may turn out not to be readable either."""
+        message = f"kernel cache {layer.directory} is not {what}: {cause}."
+        if self.mode != "assert-warm":
+            message += " Kernels are kept in memory only."
         if self.strict:
             raise CacheTrouble(message) from error
-        log.warning(message)
+        log.log(logging.INFO if layer.told else logging.WARNING, message)
+        layer.told = True
 
-    def _keep_in_memory(self, name: str, payload: bytes) -> None:
-        self._memory_bytes += len(payload) - len(self._memory.pop(name, b""))
-        self._memory[name] = payload
+    def _keep_in_memory(self, entry: Entry) -> None:
+        old = self._memory.pop(entry.name, None)
+        self._memory_bytes += len(entry.payload) - (0 if old is None else len(old.payload))
+        self._memory[entry.name] = entry
         while self._memory_bytes > _MEMORY_BYTES:
-            self._memory_bytes -= len(self._memory.popitem(last=False)[1])
+            self._memory_bytes -= len(self._memory.popitem(last=False)[1].payload)
 
-    def _forget_inherited(self) -> None:
-        """In a forked child: the connection is the parent's and the lock may be held by a thread that is not here."""
-        if self._database is not None:
-            _abandoned.append(self._database)
-            self._database = None
+    # -- forks (cache/forks.py) -----------------------------------------------------------------------------------
+
+    def hold(self, wait: float) -> bool:
+        return self._lock.acquire(timeout=wait)
+
+    def let_go(self) -> None:
+        self._lock.release()
+
+    def renew_in_child(self, held: bool) -> None:
         self._lock = threading.RLock()
+        self._reset()
+        for layer in self.layers:
+            _abandoned.extend(layer.forget_inherited())
+            if not held and layer.read_trouble is None:
+                layer.read_trouble = "this process was forked while a thread was inside the database"
+                log.info("kernel cache %s is not used: %s", layer.directory, layer.read_trouble)
 
 
-class Refused(OSError):
-    """A directory that must not be trusted; the text says why and what would be right."""
-
-
-def make_private(directory: Path) -> None:
-    """Makes the directory if it is missing, and checks it."""
-    if not directory.is_absolute():
-        raise Refused(f"{directory} is not an absolute path (is there a home directory? set ADAPTIVE_EAGER_CACHE_DIR)")
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise Refused(f"{error.filename} is not a directory") from None
-    with contextlib.suppress(FileExistsError):
-        directory.mkdir(mode=0o700)
-    check_trusted(directory)
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise Refused("it is not writable (chmod 700, or set ADAPTIVE_EAGER_CACHE=read-only)")
-
-
-def check_trusted(directory: Path, read_only: bool = False) -> None:
-    """Refuses a directory that somebody else could have put kernels into.
-
-    One that is only read may belong to root, and others may read it too.
-    """
-    status = os.lstat(directory)
-    if stat.S_ISLNK(status.st_mode):
-        raise Refused("it is a symbolic link, need the directory itself (set ADAPTIVE_EAGER_CACHE_DIR to its target)")
-    if not stat.S_ISDIR(status.st_mode):
-        raise Refused("it is not a directory")
-    if status.st_uid not in ({os.geteuid(), 0} if read_only else {os.geteuid()}):
-        raise Refused(f"it belongs to user {status.st_uid}, need user {os.geteuid()}")
-    forbidden = 0o022 if read_only else 0o077
-    if status.st_mode & forbidden:
-        raise Refused(f"its mode is {stat.S_IMODE(status.st_mode):04o}, need 0700 (chmod 700 {directory})")
-
-
-def _name(kind: str, key: str) -> str:
+def name_of(kind: str, key: str) -> str:
+    """Name of an entry."""
     if kind not in KINDS:
         raise ValueError(f"cache entry kind {kind!r}: need one of {', '.join(KINDS)}")
     return f"{kind}:{key}"
 
 
-def _write(database: Any, name: str, payload: bytes) -> bool:
-    database.write(name, blob.pack(name, payload))
-    return True
-
-
-def _is_broken(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is not a sound database, as against one that cannot be reached or written now."""
-    return "malformed" in str(error) or "not a database" in str(error)
+def _cause(error: Exception) -> str:
+    return str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
 
 
 _stores: weakref.WeakSet[KernelStore] = weakref.WeakSet()
@@ -341,9 +336,10 @@ _stores: weakref.WeakSet[KernelStore] = weakref.WeakSet()
 _abandoned: list[Any] = []
 
 
-def _after_fork_in_child() -> None:
+def _at_exit() -> None:
     for store in list(_stores):
-        store._forget_inherited()
+        with contextlib.suppress(Exception):
+            store.note_uses()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

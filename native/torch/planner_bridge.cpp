@@ -206,6 +206,7 @@ PlanAnswer ask_planner(const PlanRequest& request) {
     note_last_uses(*plan, request);
     return {plan};
   } catch (py::error_already_set& e) {  // the window must run whatever happens up there: op by op, then
+    if (e.matches(planner().attr("fatal"))) throw;
     if (e.matches(PyExc_KeyboardInterrupt)) defer_interrupt();
     planner().attr("note_failure")(trace, e.what());
   } catch (const std::exception& e) {

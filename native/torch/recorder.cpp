@@ -331,7 +331,13 @@ std::shared_ptr<Plan> Recorder::fused_plan() {
   const bool ask =
       entry->waiting ? planner_bridge().ready(hash) : hot || (entry->seen == 1 && planner_bridge().known(hash));
   if (!ask) return nullptr;
-  PlanAnswer answer = planner_bridge().plan({encoder_, running_, 0, n, &live_, entry->seen, windows_run_, cache_});
+  PlanAnswer answer;
+  try {
+    answer = planner_bridge().plan({encoder_, running_, 0, n, &live_, entry->seen, windows_run_, cache_});
+  } catch (const std::exception& e) {  // what the program is to know of; the window still runs
+    note_error(&running_.nodes.front(), e.what());
+    return nullptr;
+  }
   if (answer.plan) ++stats().plans_new;
   entry->plan = std::move(answer.plan);
   entry->ask_at = answer.ask_at;

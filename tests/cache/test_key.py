@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
@@ -115,6 +116,65 @@ def test_the_log_shows_where_two_keys_part(sources, caplog):
     parted = [(one.split(":")[0], other.split(":")[0]) for one, other in zip(*logs, strict=True) if one != other]
     assert parted[0][0] == "text"
     assert {"format", "generator", "target", "kind"} <= {line.split(":")[0] for line in logs[0]}
+
+
+def test_a_key_is_the_digest_of_its_named_fields(sources):
+    keys = maker(sources, options=[("width", "16")])
+    fields = keys.fields("kernel", "add f32", [("max_kernel_ops", "3")])
+    assert digest(fields) == keys.key("kernel", "add f32", [("max_kernel_ops", "3")])
+    names = [name for name, _ in fields]
+    assert names == ["format", "generator", "target", "llvmlite", "torch", "width", "kind", "max_kernel_ops", "text"]
+
+
+#: Parameters that are in no key, and why no kernel and no plan depends on them.
+NOT_IN_KEYS = {
+    "mode": "says which plans are made, not how",
+    "runtime": "the software NeuronCore runs what the target says; another runtime has other targets",
+    "devices": "a kernel runs on any",
+    "device_memory": "limits tensors",
+    "max_ops": "cuts windows: what a window says is its signature",
+    "min_ops": "cuts windows",
+    "max_bytes": "cuts windows",
+    "hot_after": "says when a plan is made",
+    "background": "says where a kernel is compiled",
+    "max_variants": "says when a plan is made",
+    "variant_seconds": "says when a plan is made",
+    "trace_bytes": "memory of traces",
+    "failure_age": "says how long a failure is believed",
+    "fallback": "what is said of ops that are in no window",
+    "cache": "the cache itself",
+    "cache_dir": "the cache itself",
+    "cache_size": "the cache itself",
+    "cache_wait": "the cache itself",
+    "log_level": "what is said",
+}
+
+
+def test_no_parameter_is_forgotten():
+    """Whoever adds one says whether plans depend on it: in its row, or here with the reason."""
+    from adaptive_eager import params
+
+    keyed = {row.name for row in params.table() if row.keyed}
+    assert keyed == {name for name, _ in params.keyed()}
+    assert not keyed & NOT_IN_KEYS.keys()
+    assert {row.name for row in params.table()} - keyed == NOT_IN_KEYS.keys()
+
+
+def test_the_generator_reads_no_parameter_that_is_not_in_the_key():
+    """By its sources: each `params.get` of what makes kernels and plans names a row that is keyed."""
+    from adaptive_eager import params
+    from adaptive_eager.kernels import GENERATOR_SOURCES
+
+    keyed = {name for name, _ in params.keyed()}
+    read = set()
+    for source in GENERATOR_SOURCES:
+        for file in source.rglob("*.py") if source.is_dir() else [source]:
+            text = file.read_text()
+            assert "environ" not in text, f"{file} reads the environment"
+            read |= set(re.findall(r"params\.get\(\s*\"(\w+)\"", text))
+    #: Read by the planner, for when and where it plans.
+    assert read - {"background", "failure_age"} <= keyed
+    assert keyed & read, "the pattern finds nothing"
 
 
 def test_default_versions_name_the_tools():

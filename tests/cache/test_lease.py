@@ -153,3 +153,9 @@ def test_file_lock_says_what_it_waited_for(tmp_path):
         pass
     with file_lock(path, 0):
         assert path.exists()
+
+
+def test_the_lock_file_says_who_holds_it(tmp_path):
+    with lease(tmp_path, "a much longer key than a number", 0):
+        (file,) = tmp_path.iterdir()
+        assert file.read_text() == f"{os.getpid()}\n"

@@ -1,51 +1,41 @@
-"""KernelStore: what is kept, what is shared, and that no trouble reaches the program."""
+"""KernelStore: what is kept, what is shared, who compiles, modes and layers."""
 
 from __future__ import annotations
 
-import logging
 import os
-import pickle
-import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from adaptive_eager import params
-from adaptive_eager.cache import blob
-from adaptive_eager.cache.store import CacheTrouble, KernelStore
+from adaptive_eager.cache import entry
+from adaptive_eager.cache.store import KernelStore, NotWarm
 
-KEY = "ab" * 32
-BIG = bytes(range(256)) * 2000  # a blob that is a file of its own
-
-
-@pytest.fixture
-def store(directory):
-    with_trouble_as_errors = KernelStore(directory, strict=True)
-    yield with_trouble_as_errors
-    with_trouble_as_errors.close()
-
-
-def warnings_of(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+KEY, OTHER = "ab" * 32, "cd" * 32
+BIG = bytes(range(256)) * 8000
 
 
 def rows(directory):
-    return sqlite3.connect(directory / "v1" / "cache.db")
+    return sqlite3.connect(directory / "v2" / "cache.db")
 
 
-def value_files(directory):
-    return list((directory / "v1").glob("*/*/*.val"))
+def filled(directory, **payloads):
+    """A closed cache with kernels by key letter: filled(directory, a=b"code")."""
+    store = KernelStore(directory, strict=True)
+    for letter, payload in payloads.items():
+        store.put("kernel", letter * 64, payload)
+    store.close()
+    return directory
 
 
 # -- what is kept
 
 
-@pytest.mark.parametrize("payload", [b"", b"code", BIG], ids=["empty", "small", "file"])
+@pytest.mark.parametrize("payload", [b"", b"code", BIG], ids=["empty", "small", "big"])
 def test_kept_for_another_process(directory, store, payload):
     store.put("kernel", KEY, payload)
     other = KernelStore(directory, strict=True)
@@ -67,7 +57,7 @@ def test_put_replaces(store):
 
 
 def test_keys_are_listed_by_kind(store):
-    for number in range(250):  # more than diskcache reads at once
+    for number in range(250):
         store.put("kernel", f"{number:064x}", b"x")
     store.put("plan", KEY, b"x")
     assert store.keys("kernel") == [f"{number:064x}" for number in range(250)]
@@ -89,19 +79,20 @@ def test_info_and_counters(store):
     assert info["bytes"] > 0
 
 
-def test_size_limit_drops_the_oldest(directory):
-    store = KernelStore(directory, size_limit=1 << 20, strict=True)
-    for number in range(100):
-        store.put("kernel", f"{number:064x}", os.urandom(40_000))
-    kept = store.keys("kernel")
-    assert 10 < len(kept) < 40
-    assert kept[-1] == f"{99:064x}"
-
-
-def test_from_params(directory):
-    with params.override(cache_dir=str(directory), cache="read-only", cache_wait=1.5):
+def test_from_params(directory, tmp_path):
+    both = f"{directory}{os.pathsep}{tmp_path / 'image'}"
+    with params.override(cache_dir=both, cache="read-only", cache_wait=1.5):
         store = KernelStore.from_params()
+    assert [layer.directory for layer in store.layers] == [directory, tmp_path / "image"]
     assert (store.directory, store.mode) == (directory, "read-only")
+
+
+def test_a_fresh_blob_is_what_is_on_disk(directory, store):
+    store.put("kernel", KEY, b"payload", [("target", "znver3")], 0.5)
+    mode, filename, value = rows(directory).execute("SELECT mode, filename, value FROM Cache").fetchone()
+    assert (mode, filename) == (1, None), "values are rows, not files"
+    found = entry.unpack(f"kernel:{KEY}", value)
+    assert (found.payload, found.fields, found.seconds) == (b"payload", {"target": "znver3"}, 0.5)
 
 
 # -- opening
@@ -109,6 +100,11 @@ def test_from_params(directory):
 
 def test_nothing_happens_before_the_first_use(directory):
     KernelStore(directory)
+    assert not directory.exists()
+
+
+def test_looking_for_an_entry_makes_no_directory(directory):
+    assert KernelStore(directory, strict=True).get("kernel", KEY) is None
     assert not directory.exists()
 
 
@@ -155,6 +151,9 @@ def test_eight_processes_start_on_an_empty_directory(directory, together):
     assert len(store.keys("plan")) == 8 * 20
 
 
+# -- compile_once
+
+
 def _compile_all(index, directory, log):
     store = KernelStore(directory, strict=True)
     results = []
@@ -176,9 +175,6 @@ def test_each_key_is_compiled_once_on_the_machine(directory, together, tmp_path)
     assert results == [[b"code %d" % number for number in range(10)]] * 6
     builds = sorted(int(line) for line in log.read_text().split())
     assert builds == list(range(10)), "the compiler ran more than once for a key"
-
-
-# -- compile_once
 
 
 def test_compile_once_counts_one_miss(store):
@@ -216,262 +212,13 @@ def test_hanging_compiler_elsewhere_is_not_waited_for(directory):
     from adaptive_eager.cache.lease import lease
 
     store = KernelStore(directory, wait=0.05, strict=True)
-    store.get("kernel", KEY)
-    with lease(directory / "v1" / "leases", f"kernel-{KEY}", 0) as held:
+    store.put("kernel", OTHER, b"")
+    with lease(directory / "v2" / "leases", f"kernel-{KEY}", 0) as held:
         assert held
         assert store.compile_once("kernel", KEY, lambda: b"mine") == b"mine"
 
 
-# -- damaged entries
-
-
-def test_flipped_bit_in_a_row(directory, store, caplog):
-    store.put("kernel", KEY, b"machine code")
-    with rows(directory) as database:
-        (value,) = database.execute("SELECT value FROM Cache").fetchone()
-        bad = bytearray(value)
-        bad[-40] ^= 1
-        database.execute("UPDATE Cache SET value = ?", (bytes(bad),))
-    assert store.get("kernel", KEY) is None
-    assert store.stats()["bad_entries"] == 1
-    assert store.keys("kernel") == [], "a damaged entry stays"
-    assert len(warnings_of(caplog)) == 1
-    store.put("kernel", KEY, b"machine code")
-    assert store.get("kernel", KEY) == b"machine code"
-
-
-@pytest.mark.parametrize("length", [0, 1, 1000, len(BIG)])
-def test_truncated_file(directory, store, length, caplog):
-    store.put("kernel", KEY, BIG)
-    (file,) = value_files(directory)
-    os.truncate(file, length)
-    assert store.get("kernel", KEY) is None
-    assert store.stats()["bad_entries"] == 1
-    assert value_files(directory) == []
-
-
-def test_missing_file_is_a_plain_miss(directory, store):
-    store.put("kernel", KEY, BIG)
-    value_files(directory)[0].unlink()
-    assert store.get("kernel", KEY) is None
-
-
-def test_many_damaged_entries_are_one_warning(directory, store, caplog):
-    for number in range(5):
-        store.put("kernel", f"{number:064x}", b"x")
-    with rows(directory) as database:
-        database.execute("UPDATE Cache SET value = x'00'")
-    assert [store.get("kernel", f"{number:064x}") for number in range(5)] == [None] * 5
-    assert store.stats()["bad_entries"] == 5
-    assert len(warnings_of(caplog)) == 1
-
-
-def test_entry_under_another_key_is_refused(directory, store):
-    store.put("kernel", KEY, b"x")
-    with rows(directory) as database:
-        database.execute("UPDATE Cache SET key = ?", ("kernel:" + "cd" * 32,))
-    assert store.get("kernel", "cd" * 32) is None
-    assert store.stats()["bad_entries"] == 1
-
-
-class Poison:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
-
-
-@pytest.mark.parametrize("place", ["value", "file", "key"])
-def test_nothing_is_unpickled(directory, store, tmp_path, place):
-    victim = tmp_path / "victim"
-    poison = pickle.dumps(Poison(victim))
-    store.put("kernel", KEY, b"x")
-    with rows(directory) as database:
-        if place == "value":
-            database.execute("UPDATE Cache SET mode = 4, value = ?", (poison,))
-        elif place == "file":
-            (directory / "v1" / "poison").write_bytes(poison)
-            database.execute("UPDATE Cache SET mode = 4, value = NULL, filename = 'poison'")
-        else:
-            database.execute("UPDATE Cache SET raw = 0, key = ?", (poison,))
-    assert store.get("kernel", KEY) is None
-    assert store.keys("kernel") == []
-    store.info()
-    assert not victim.exists()
-    pickle.loads(poison)
-    assert victim.exists(), "the poison works, so the test can fail"
-
-
-def test_nothing_is_pickled_either(store):
-    store.get("kernel", KEY)
-    with pytest.raises(TypeError, match="values are bytes, got dict"):
-        store._database.write("kernel:x", {"a": 1})
-    with pytest.raises(TypeError, match="names are str, got tuple"):
-        store._database.write(("kernel", "x"), b"")
-
-
-def test_row_that_names_a_foreign_file_does_not_remove_it(directory, store, tmp_path):
-    victim = tmp_path / "precious"
-    victim.write_text("keep")
-    store.put("kernel", KEY, b"x")
-    with rows(directory) as database:
-        database.execute("UPDATE Cache SET mode = 2, value = NULL, filename = '../../precious'")
-    assert store.get("kernel", KEY) is None
-    assert victim.read_text() == "keep"
-    assert store.keys("kernel") == []
-
-
-# -- damaged or vanished databases
-
-
-@pytest.mark.parametrize("damage", ["text", "half", "noise"])
-def test_broken_database_is_replaced(directory, caplog, damage):
-    store = KernelStore(directory)
-    for number in range(200):
-        store.put("kernel", f"{number:064x}", os.urandom(2000))
-    store.close()
-    path = directory / "v1" / "cache.db"
-    data = path.read_bytes()
-    if damage == "text":
-        path.write_text("this is not a database, " * 100)
-    elif damage == "half":
-        path.write_bytes(data[: len(data) // 2])
-    else:
-        path.write_bytes(data[:100] + os.urandom(len(data) - 100))
-    other = KernelStore(directory)
-    for number in range(200):
-        other.get("kernel", f"{number:064x}")
-    other.put("kernel", KEY, b"x")
-    assert other.trouble is None
-    assert len(warnings_of(caplog)) == 1
-    assert "damaged" in warnings_of(caplog)[0]
-    assert (directory / "v1" / "broken" / "cache.db").exists()
-    assert KernelStore(directory, strict=True).get("kernel", KEY) == b"x"
-
-
-def test_directory_deleted_under_a_live_process(directory, store):
-    store.put("kernel", KEY, b"x")
-    shutil.rmtree(directory)
-    assert store.get("kernel", KEY) is None
-    store.put("kernel", KEY, b"y")
-    assert KernelStore(directory, strict=True).get("kernel", KEY) == b"y"
-
-
-def test_directory_replaced_under_a_live_process(directory, store):
-    store.put("kernel", KEY, b"x")
-    shutil.rmtree(directory)
-    KernelStore(directory, strict=True).put("kernel", "cd" * 32, b"other")
-    assert store.get("kernel", "cd" * 32) == b"other"
-
-
-# -- trouble
-
-
-def expect_memory_only(store, caplog, cause):
-    """The store works, in memory, after one warning that names the cause."""
-    for number in range(3):
-        store.put("kernel", f"{number:064x}", b"%d" % number)
-        assert store.get("kernel", f"{number:064x}") == b"%d" % number
-    assert store.get("kernel", KEY) is None
-    assert store.compile_once("plan", KEY, lambda: b"p") == b"p"
-    assert store.keys("kernel") == [f"{number:064x}" for number in range(3)]
-    assert store.info()["state"] == "memory"
-    (message,) = warnings_of(caplog)
-    assert cause in message
-    assert str(store.directory) in message
-    assert "\n" not in message
-
-
-def test_symlink_is_refused(directory, tmp_path, caplog):
-    (tmp_path / "real").mkdir(mode=0o700)
-    directory.symlink_to(tmp_path / "real")
-    expect_memory_only(KernelStore(directory), caplog, "symbolic link")
-    assert list((tmp_path / "real").iterdir()) == []
-
-
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o755])
-def test_directory_open_to_others_is_refused(directory, caplog, mode):
-    directory.mkdir()
-    directory.chmod(mode)
-    expect_memory_only(KernelStore(directory), caplog, f"its mode is {mode:04o}, need 0700 (chmod 700 {directory})")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_directory_of_another_user_is_refused(directory, caplog):
-    directory.mkdir(mode=0o700)
-    os.chown(directory, 65534, 65534)
-    expect_memory_only(KernelStore(directory), caplog, "it belongs to user 65534")
-
-
-def test_file_in_place_of_the_directory(directory, caplog):
-    directory.write_text("")
-    expect_memory_only(KernelStore(directory), caplog, "it is not a directory")
-
-
-def test_directory_that_cannot_be_made(tmp_path, caplog):
-    (tmp_path / "file").write_text("")
-    expect_memory_only(KernelStore(tmp_path / "file" / "cache"), caplog, "file is not a directory")
-
-
-def test_relative_directory_is_refused(caplog):
-    expect_memory_only(KernelStore("~/.cache/adaptive-eager"), caplog, "not an absolute path")
-
-
-def test_unwritable_directory(directory, caplog):
-    directory.mkdir(mode=0o700)
-    if os.geteuid() != 0:
-        directory.chmod(0o500)
-        expect_memory_only(KernelStore(directory), caplog, "not writable")
-        return
-    # Root may write anywhere, so ask as somebody else, whom the directories above let pass.
-    os.chown(directory, 65534, 65534)
-    directory.chmod(0o500)
-    for parent in [directory.parent, *directory.parents]:
-        if parent.stat().st_uid == 0 and parent != Path("/"):
-            parent.chmod(parent.stat().st_mode | 0o011)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.setuid(65534)
-            expect_memory_only(KernelStore(directory), caplog, "not writable")
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def test_full_disk(directory, caplog, monkeypatch):
-    store = KernelStore(directory)
-    store.put("kernel", "cd" * 32, b"x")
-
-    def full(name, blob):
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(store._database, "write", full)
-    expect_memory_only(store, caplog, "database or disk is full")
-
-
-def test_hanging_writer_is_not_waited_for_long(directory, caplog, monkeypatch):
-    from adaptive_eager.cache import disk
-
-    monkeypatch.setattr(disk, "_BUSY_SECONDS", 0.1)
-    store = KernelStore(directory)
-    store.get("kernel", KEY)
-    writer = rows(directory)
-    writer.isolation_level = None
-    writer.execute("BEGIN IMMEDIATE")
-    store.put("kernel", KEY, b"x")
-    assert store.get("kernel", KEY) == b"x"
-    assert "stayed locked" in warnings_of(caplog)[0]
-    writer.execute("ROLLBACK")
-
-
-def test_strict_store_raises_instead(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CacheTrouble, match="file is not a directory"):
-        KernelStore(tmp_path / "file" / "cache", strict=True).get("kernel", KEY)
+# -- memory
 
 
 def test_memory_is_bounded(tmp_path, monkeypatch):
@@ -483,6 +230,93 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
         store.put("kernel", f"{number:064x}", bytes(1000))
     assert len(store.keys("kernel")) == 10
     assert store.get("kernel", f"{99:064x}") == bytes(1000)
+
+
+# -- size, and what was used
+
+
+def access_times(directory):
+    return dict(rows(directory).execute("SELECT key, access_time FROM Cache"))
+
+
+def test_a_hit_writes_nothing(directory):
+    filled(directory, a=b"x", b=b"y")
+    before = (directory / "v2" / "cache.db").stat().st_mtime_ns, access_times(directory)
+    store = KernelStore(directory, strict=True)
+    for _ in range(3):
+        store.get("kernel", "a" * 64)
+        store.get("kernel", "c" * 64)
+    assert ((directory / "v2" / "cache.db").stat().st_mtime_ns, access_times(directory)) == before
+    assert {path.name for path in (directory / "v2").iterdir()} <= {"cache.db", "cache.db-journal"}
+    assert "diskcache" not in store.layers[0].__dict__ and store.layers[0]._writer is None
+    store.close()
+    after = access_times(directory)
+    assert after[f"kernel:{'a' * 64}"] > before[1][f"kernel:{'a' * 64}"], "the end of a process says what it used"
+    assert after[f"kernel:{'b' * 64}"] == before[1][f"kernel:{'b' * 64}"]
+
+
+def test_the_least_used_go_first(directory):
+    """Not the oldest: the first ten kernels are used all the time, by a process of its own."""
+    store = KernelStore(directory, size_limit=1 << 20, strict=True)
+    for number in range(150):
+        store.put("kernel", f"{number:064x}", os.urandom(40_000))
+        if number >= 9:
+            user = KernelStore(directory, strict=True)
+            assert all(user.get("kernel", f"{used:064x}") is not None for used in range(10)), number
+            user.close()
+    kept = [int(key, 16) for key in store.keys("kernel")]
+    assert set(range(10)) <= set(kept) and 149 in kept
+    assert 15 < len(kept) < 40
+    assert store.info()["bytes"] < 2 << 20
+
+
+def test_uses_are_added_up(directory):
+    writer = KernelStore(directory, strict=True)
+    writer.put("kernel", KEY, b"x", (), 0.5)
+    writer.put("plan", KEY, b"x")
+    writer.close()
+    for _ in range(3):
+        reader = KernelStore(directory, strict=True)
+        reader.get("kernel", KEY)
+        reader.close()
+    uses = {(source, kind): (number, seconds) for source, kind, number, seconds in writer.layers[0].uses()}
+    assert uses == {
+        ("made", "kernel"): (1, 0.5), ("made", "plan"): (1, 0.0), (str(directory), "kernel"): (3, 1.5),
+    }  # fmt: skip
+
+
+def test_the_end_of_a_process_notes_its_uses(directory):
+    filled(directory, a=b"x")
+    code = (
+        "import sys; from adaptive_eager.cache.store import KernelStore\n"
+        f"store = KernelStore(sys.argv[1]); assert store.get('kernel', '{'a' * 64}') == b'x'"
+    )
+    subprocess.run([sys.executable, "-c", code, str(directory)], check=True)
+    assert (str(directory), "kernel", 1, 0.0) in KernelStore(directory).layers[0].uses()
+
+
+def test_a_long_process_notes_its_uses_with_a_put(directory, monkeypatch):
+    from adaptive_eager.cache import store as module
+
+    store = KernelStore(filled(directory, a=b"x"), strict=True)
+    store.get("kernel", "a" * 64)
+    store.put("kernel", KEY, b"y")
+    assert (str(directory), "kernel", 1, 0.0) not in store.layers[0].uses(), "not with each"
+    monkeypatch.setattr(module, "_NOTING_SECONDS", 0)
+    store.put("kernel", OTHER, b"y")
+    assert (str(directory), "kernel", 1, 0.0) in store.layers[0].uses()
+
+
+def test_noting_never_waits_long_and_never_fails(directory):
+    store = KernelStore(filled(directory, a=b"x"), strict=True)
+    store.get("kernel", "a" * 64)
+    writer = rows(directory)
+    writer.isolation_level = None
+    writer.execute("BEGIN EXCLUSIVE")
+    start = time.monotonic()
+    store.note_uses()
+    assert time.monotonic() - start < 2
+    writer.execute("ROLLBACK")
 
 
 # -- modes
@@ -498,122 +332,146 @@ def test_off_touches_no_disk(directory):
 
 
 def snapshot(directory):
-    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.suffix == ".db"}
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("payload", [b"x", BIG], ids=["row", "file"])
+@pytest.mark.parametrize("payload", [b"x", BIG], ids=["small", "big"])
 def test_read_only_reads_and_never_writes(directory, payload):
-    writer = KernelStore(directory, strict=True)
-    writer.put("kernel", KEY, payload)
-    writer.close()
+    filled(directory, a=payload)
     before = snapshot(directory)
     store = KernelStore(directory, mode="read-only", strict=True)
-    assert store.get("kernel", KEY) == payload
-    store.put("kernel", "cd" * 32, b"y")
-    assert store.get("kernel", "cd" * 32) == b"y", "kept for this process"
+    assert store.get("kernel", "a" * 64) == payload
+    store.put("kernel", OTHER, b"y")
+    assert store.get("kernel", OTHER) == b"y", "kept for this process"
     assert store.compile_once("kernel", "ef" * 32, lambda: b"z") == b"z"
     assert store.info()["entries"]["kernel"] == 3
     store.close()
     assert snapshot(directory) == before
-    assert KernelStore(directory, strict=True).keys("kernel") == [KEY]
+    assert KernelStore(directory, strict=True).keys("kernel") == ["a" * 64]
 
 
 def test_read_only_sees_entries_of_a_live_writer(directory, store):
     store.put("kernel", KEY, b"x")
-    assert KernelStore(directory, mode="read-only", strict=True).get("kernel", KEY) == b"x"
+    reader = KernelStore(directory, mode="read-only", strict=True)
+    assert reader.get("kernel", KEY) == b"x"
+    store.put("kernel", OTHER, b"y")
+    assert reader.get("kernel", OTHER) == b"y"
 
 
 def test_read_only_damaged_entry_is_a_miss(directory):
-    writer = KernelStore(directory, strict=True)
-    writer.put("kernel", KEY, b"x")
+    filled(directory, a=b"x")
     with rows(directory) as database:
         database.execute("UPDATE Cache SET value = x'00'")
     store = KernelStore(directory, mode="read-only", strict=True)
-    assert store.get("kernel", KEY) is None
+    assert store.get("kernel", "a" * 64) is None
     assert store.stats()["bad_entries"] == 1
 
 
-def test_read_only_without_a_cache_says_so(directory, caplog):
+def test_read_only_without_a_cache_says_so(directory, warnings_of):
     store = KernelStore(directory, mode="read-only")
     assert store.get("kernel", KEY) is None
-    assert len(warnings_of(caplog)) == 1
+    (message,) = warnings_of()
+    assert "there is no" in message and "cache.db" in message
     assert not directory.exists()
 
 
 def test_unknown_mode_is_named(directory):
-    with pytest.raises(ValueError, match="mode 'readonly': need one of on, off, read-only"):
+    with pytest.raises(ValueError, match="mode 'readonly': need one of on, read-only, off, assert-warm"):
         KernelStore(directory, mode="readonly")
 
 
-# -- fork
+FIELDS = (("target", "znver3"), ("torch", "2.13"), ("kind", "kernel"), ("text", "dims k\nadd f32"))
 
 
-def in_child(action):
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            action()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
+def test_assert_warm_names_the_field_that_differs(directory):
+    writer = KernelStore(directory, strict=True)
+    writer.put("kernel", KEY, b"x", FIELDS)
+    writer.close()
+    before = snapshot(directory)
+    store = KernelStore(directory, mode="assert-warm", strict=True)
+    assert store.compile_once("kernel", KEY, lambda: pytest.fail("compiled")) == b"x"
+    newer = [(name, "2.14" if name == "torch" else value) for name, value in FIELDS]
+    with pytest.raises(NotWarm, match=r"differs in `torch` \(stored '2.13', now '2.14'\)"):
+        store.compile_once("kernel", OTHER, lambda: pytest.fail("compiled"), lambda: newer)
+    store.close()
+    assert snapshot(directory) == before
 
 
-def test_forked_child_opens_its_own_connection(directory, store):
+def test_assert_warm_says_when_the_cache_cannot_be_read(directory, warnings_of):
+    store = KernelStore(directory, mode="assert-warm")
+    with pytest.raises(NotWarm, match=f"neither is any other kernel; {directory} is not read: .*there is no"):
+        store.compile_once("kernel", KEY, lambda: b"x")
+
+
+def test_a_miss_is_explained_in_the_log(directory, store, caplog):
+    store.put("kernel", KEY, b"x", FIELDS)
+    caplog.set_level("DEBUG", "adaptive_eager.cache")
+    other = [(name, "dims k\nadd f64" if name == "text" else value) for name, value in FIELDS]
+    store.compile_once("kernel", OTHER, lambda: b"y", lambda: other)
+    assert f"the nearest, {KEY[:12]}, differs in `text` (line 2: stored 'add f32', now 'add f64')" in caplog.text
+
+
+# -- layers
+
+
+@pytest.fixture
+def image(tmp_path):
+    """A warm cache that is only read: kernels a and b."""
+    directory = filled(tmp_path / "image", a=b"image a", b=b"image b")
+    for path in directory.rglob("*"):
+        path.chmod(0o444 if path.is_file() else 0o555)
+    directory.chmod(0o555)
+    yield directory
+    directory.chmod(0o755)
+
+
+def test_the_first_is_written_to_and_all_are_read(directory, image):
+    before = snapshot(image)
+    store = KernelStore([directory, image], strict=True)
+    assert store.get("kernel", "a" * 64) == b"image a"
+    assert store.compile_once("kernel", "b" * 64, lambda: pytest.fail("compiled")) == b"image b"
+    store.put("kernel", "c" * 64, b"mine")
+    assert store.keys("kernel") == ["a" * 64, "b" * 64, "c" * 64]
+    store.close()
+    assert snapshot(image) == before
+    assert KernelStore(directory, strict=True).keys("kernel") == ["c" * 64]
+    uses = {(source, kind): number for source, kind, number, _ in KernelStore(directory).layers[0].uses()}
+    assert uses == {(str(image), "kernel"): 2, ("made", "kernel"): 1}
+
+
+def test_the_first_that_has_an_entry_gives_it(directory, image):
+    store = KernelStore([filled(directory, a=b"mine"), image], strict=True)
+    assert [store.get("kernel", letter * 64) for letter in "abc"] == [b"mine", b"image b", None]
+
+
+def test_a_damaged_image_is_left_alone(directory, image, warnings_of):
+    (image / "v2" / "cache.db").chmod(0o644)
+    with rows(image) as database:
+        database.execute("UPDATE Cache SET value = x'00'")
+    (image / "v2" / "cache.db").chmod(0o444)
+    before = snapshot(image)
+    store = KernelStore([directory, image])
+    assert store.compile_once("kernel", "a" * 64, lambda: b"mine") == b"mine"
+    assert snapshot(image) == before
+    assert len(warnings_of()) == 1
+    assert KernelStore([directory, image]).get("kernel", "a" * 64) == b"mine"
+
+
+def test_a_layer_that_cannot_be_read_does_not_hide_the_next(directory, image, warnings_of):
+    missing = directory.parent / "missing"
+    store = KernelStore([directory, missing, image])
+    assert store.get("kernel", "a" * 64) == b"image a"
+    (message,) = warnings_of()
+    assert f"{missing} is not used: " in message
     store.put("kernel", KEY, b"x")
-    parents = store._database
-
-    def child():
-        assert store.get("kernel", KEY) == b"x"
-        assert store._database is not parents
-        store.put("kernel", "cd" * 32, b"child")
-
-    in_child(child)
-    assert store.get("kernel", "cd" * 32) == b"child"
+    assert KernelStore(directory, strict=True).get("kernel", KEY) == b"x"
 
 
-def test_fork_while_another_thread_is_inside(directory, store):
+def test_all_layers_are_only_read_in_read_only_mode(directory, image):
+    filled(directory, c=b"c")
+    before = snapshot(directory)
+    store = KernelStore([directory, image], mode="read-only", strict=True)
+    assert [store.get("kernel", letter * 64) for letter in "abc"] == [b"image a", b"image b", b"c"]
     store.put("kernel", KEY, b"x")
-    inside, leave = threading.Event(), threading.Event()
-
-    def hold():
-        with store._lock:
-            inside.set()
-            leave.wait(30)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    inside.wait(30)
-    try:
-        in_child(lambda: store.put("kernel", "cd" * 32, b"child"))
-    finally:
-        leave.set()
-        thread.join()
-    assert store.get("kernel", "cd" * 32) == b"child"
-
-
-def test_fork_inside_a_transaction(store, caplog, monkeypatch):
-    from adaptive_eager.cache import disk
-
-    monkeypatch.setattr(disk, "_BUSY_SECONDS", 0.1)
-    store.put("kernel", KEY, b"x")
-    store.strict = False
-
-    def child():  # the parent waits for it inside its transaction, so the child must not wait for the parent
-        start = time.monotonic()
-        store.put("kernel", "cd" * 32, b"child")
-        assert store.get("kernel", "cd" * 32) == b"child"
-        assert time.monotonic() - start < 5
-        assert "stayed locked" in warnings_of(caplog)[0]
-
-    with store._database._cache.transact():
-        in_child(child)
-    store.put("kernel", KEY, b"y")
-    assert store.get("kernel", KEY) == b"y"
-
-
-def test_a_fresh_blob_is_what_is_on_disk(directory, store):
-    store.put("kernel", KEY, b"payload")
-    (value,) = rows(directory).execute("SELECT value FROM Cache").fetchone()
-    assert blob.unpack(f"kernel:{KEY}", value) == b"payload"
+    store.close()
+    assert snapshot(directory) == before
