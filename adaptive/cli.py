@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from adaptive_eager.cache.commands import cache
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="adaptive-eager")
@@ -69,6 +71,9 @@ def params() -> None:
     if not console.is_terminal:
         console = Console(width=400)
     console.print(table)
+
+
+main.add_command(cache)
 
 
 def _need_device() -> None:

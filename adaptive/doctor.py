@@ -23,10 +23,14 @@ class Finding:
 
 def examine() -> bool:
     """Prints all findings; returns whether all are good."""
+    return show(list(look()))
+
+
+def show(findings: list[Finding]) -> bool:
+    """Prints findings; returns whether all are good."""
     from rich.console import Console
 
     console = Console()
-    findings = list(look())
     wide = max(len(finding.what) for finding in findings)
     for finding in findings:
         mark, style = (" ok ", "green") if finding.good else ("FAIL", "bold red")

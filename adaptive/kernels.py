@@ -84,7 +84,7 @@ class KernelService:
         self._making: dict[str, threading.Event] = {}  # kernels that a thread is about to have
         self._keys: dict[str, str] = {}  # canonical text -> key
         self._models: list[Model] = []  # loaded kernels live as long as the process: plans hold their addresses
-        self.keys = KeyMaker(GENERATOR_SOURCES, self.target.key())
+        self.keys = key_maker(self.target)
         self.runtime.set_loader(self._link, self._linker.unlink, [self.target.key()])
 
     def _link(self, code: bytes, entries: list[str]) -> tuple[list[int], str]:
@@ -187,6 +187,11 @@ class KernelService:
 
     def __len__(self) -> int:
         return len(self._loaded)
+
+
+def key_maker(target: Target | None = None) -> KeyMaker:
+    """Makes the keys of this version of the package, for a target or this machine."""
+    return KeyMaker(GENERATOR_SOURCES, (target or host_target()).key())
 
 
 def make_artifact(kernel: Kernel, target: Target) -> bytes:

@@ -77,7 +77,8 @@ class Param:
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def _parse_bytes(text: str) -> int:
+def parse_bytes(text: str) -> int:
+    """The number in a text such as "67108864" or "64M". Raises ValueError."""
     number = text.upper().removesuffix("IB").removesuffix("B").strip()
     scale = _SUFFIXES.get(number[-1:], 1)
     return int(number[:-1] if scale > 1 else number) * scale
@@ -93,7 +94,7 @@ def _parse_seconds(text: str) -> float:
 _PARSERS: dict[str, Any] = {
     "int": int,
     "seconds": _parse_seconds,
-    "bytes": _parse_bytes,
+    "bytes": parse_bytes,
     "choice": str.lower,
     "text": str,
     "paths": lambda text: os.pathsep.join(os.path.expanduser(path) for path in text.split(os.pathsep)),

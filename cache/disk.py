@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Reader:
-    """The entries of one directory. Reading writes nothing, but `repair` rolls back what a dead writer left half done."""
+    """The entries of one directory. Reading writes nothing; `repair` rolls back what a dead writer left half done."""
 
     def __init__(self, path: Path, repair: bool) -> None:
         self.path = path

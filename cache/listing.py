@@ -16,12 +16,12 @@ _INSTRUCTION = re.compile(r"(\w+) \(.*\) \[")
 
 
 class Listed(NamedTuple):
-    """An entry and where it is. `used` is the Unix time of its last use that is known, `size` its bytes on disk."""
+    """An entry, its bytes, and where they are. `used` is the Unix time of its last use that is known."""
 
     layer: Layer
     entry: Entry
     used: float
-    size: int
+    blob: bytes
 
 
 def listed(layer: Layer, bad: list[str] | None = None) -> Iterator[Listed]:
@@ -34,7 +34,7 @@ def listed(layer: Layer, bad: list[str] | None = None) -> Iterator[Listed]:
             if bad is not None:
                 bad.append(f"{row.name}: {error}")
             continue
-        yield Listed(layer, entry, row.used, len(row.blob))
+        yield Listed(layer, entry, max(row.used, entry.made), row.blob)
 
 
 def ops(entry: Entry) -> list[str]:

@@ -259,9 +259,10 @@ class KernelStore:
         self._counts[source, kind] = number + 1, total + seconds
 
     def _entries(self, layer: Layer) -> list[Entry]:
+        """Without their payloads."""
         from adaptive_eager.cache.listing import listed
 
-        return self._read(layer, lambda: [item.entry for item in listed(layer)]) or []
+        return self._read(layer, lambda: [item.entry._replace(payload=b"") for item in listed(layer)]) or []
 
     def _read(self, layer: Layer, action: Callable[[], T]) -> T | None:
         """Result of `action`; None when the layer cannot be read (any more)."""

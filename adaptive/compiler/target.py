@@ -39,6 +39,12 @@ class Target:
         """Text that identifies the generated code's requirements, for cache keys."""
         return "|".join((self.name, self.triple, self.cpu, self.features, str(self.lanes)))
 
+    @classmethod
+    def from_key(cls, text: str) -> Target:
+        """The target whose `key` is `text`. Raises ValueError."""
+        name, triple, cpu, features, lanes = text.split("|")
+        return cls(name, triple, cpu, features, int(lanes))
+
     @property
     def is_x86(self) -> bool:
         return self.triple.startswith(("x86_64", "i386", "i686"))
