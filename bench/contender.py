@@ -57,6 +57,7 @@ CONTENDERS = {
         Contender("triad", "c", WITHOUT_DEVICE | KEEP_MEMORY),
         Contender("neuron", "neuron"),
         Contender("neuron-cold", "neuron", cold=True),
+        Contender("uncached", "neuron", {"ADAPTIVE_EAGER_CACHE": "off"}),
     )
 }
 

@@ -15,6 +15,7 @@ GROUPS = {
     "formulas": ("formulas",),
     "models": ("models", "demo_step", "memory"),
     "recording": ("single_use", "first_step", "compile_time"),
+    "cache": ("warm_start", "stampede", "cache_cost"),
 }
 BENCHES = tuple(name for group in GROUPS.values() for name in group)
 RESULTS = Path(__file__).resolve().parent / "results"
