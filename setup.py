@@ -24,7 +24,7 @@ class Build(BuildExtension):
         newest = max(p.stat().st_mtime for p in [*sources, *headers])
         if not target.exists() or target.stat().st_mtime < newest:
             compiler = os.environ.get("CXX", "g++")
-            flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
+            flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
             subprocess.check_call([compiler, *flags, *map(str, sources), "-o", str(target)])
         if not self.inplace and not self.editable_mode:
             destination = Path(self.build_lib) / "adaptive_eager" / "native"

@@ -102,8 +102,7 @@ class DeviceProperties:
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
     """What there is to know of a device, under the names torch.cuda.get_device_properties uses."""
-    from adaptive_eager.backend import runtime
-    from adaptive_eager.compiler.target import host_target
+    from adaptive_eager.backend import planner, runtime
 
     index = _index(device)
     major, minor = get_device_capability(index)
@@ -114,7 +113,7 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
         total_memory=mem_get_info(index)[1],
         multi_processor_count=torch.get_num_threads(),
         arch_name=runtime().instance_info().arch_name,
-        target=host_target().name,
+        target=planner().kernels.target.name,
     )
 
 

@@ -58,11 +58,9 @@ def _versions() -> Iterator[Finding]:
     right = not needed or _satisfies(torch.__version__, needed[0])
     cure = "" if right else f", need {needed[0]}: install the project again"
     yield Finding("torch", f"{torch.__version__}, {torch.get_num_threads()} threads{cure}", right)
-    import llvmlite
-    import llvmlite.binding
+    from adaptive_eager.compiler.target import ask_llvm
 
-    llvm = ".".join(str(part) for part in llvmlite.binding.llvm_version_info)
-    yield Finding("llvmlite", f"{llvmlite.__version__}, LLVM {llvm}")
+    yield Finding("llvmlite", f"{importlib.metadata.version('llvmlite')}, LLVM {ask_llvm().llvm}")
 
 
 def _satisfies(version: str, requirement: str) -> bool:
@@ -72,14 +70,13 @@ def _satisfies(version: str, requirement: str) -> bool:
 
 
 def _cpu() -> Iterator[Finding]:
-    import llvmlite.binding
+    from adaptive_eager.compiler.target import ask_llvm
 
-    features = llvmlite.binding.get_host_cpu_features()
-    vectors = [name for name in ("avx512f", "avx2", "neon", "sse4.2") if features.get(name)]
-    name, triple = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_process_triple()
-    yield Finding(
-        "CPU", f"{name}, {vectors[0] if vectors else 'no vector unit known'}, {os.cpu_count()} cores, {triple}"
-    )
+    host = ask_llvm()
+    flags = set(host.features.split(","))
+    vectors = [name for name in ("avx512f", "avx2", "neon", "sse4.2") if f"+{name}" in flags]
+    unit = vectors[0] if vectors else "no vector unit known"
+    yield Finding("CPU", f"{host.cpu}, {unit}, {os.cpu_count()} cores, {host.triple}")
 
 
 def _runtime() -> Iterator[Finding]:

@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptive_eager.cache.key import Fields, KeyMaker
+from adaptive_eager import host
+from adaptive_eager.cache.key import Fields, KeyMaker, tool_versions
 from adaptive_eager.cache.store import KernelStore
-from adaptive_eager.compiler import vecmath
-from adaptive_eager.compiler.codegen import compile_kernel
-from adaptive_eager.compiler.linker import Linker
-from adaptive_eager.compiler.loop_ir import Kernel
-from adaptive_eager.compiler.target import Target, host_target
+from adaptive_eager.compiler.target import ask_llvm
 from adaptive_eager.native import artifact
 
 if TYPE_CHECKING:
+    from adaptive_eager.compiler.loop_ir import Kernel
+    from adaptive_eager.compiler.target import Host, Target
     from adaptive_eager.native.model import Model
     from adaptive_eager.native.runtime import Runtime
 
@@ -36,6 +35,7 @@ GENERATOR_SOURCES = (
             "batches",
             "cost",
             "dataflow",
+            "design",
             "expansion",
             "fusion",
             "layout",
@@ -73,24 +73,19 @@ class KernelService:
 
     runtime: Runtime
     store: KernelStore
-    target: Target = field(default_factory=host_target)
     counters: KernelCounters = field(default_factory=KernelCounters)
 
     def __post_init__(self) -> None:
-        self._linker = Linker([vecmath.library()], self.target)
-        self._serial = 0
+        self._host = host.recall(self.store)
+        self._host_confirmed = False
+        self.target = self._host.target()
         self._lock = threading.RLock()
         self._loaded: dict[str, LoadedKernel] = {}
         self._making: dict[str, threading.Event] = {}  # kernels that a thread is about to have
         self._keys: dict[str, str] = {}  # canonical text -> key
         self._models: list[Model] = []  # loaded kernels live as long as the process: plans hold their addresses
-        self.keys = key_maker(self.target)
-        self.runtime.set_loader(self._link, self._linker.unlink, [self.target.key()])
-
-    def _link(self, code: bytes, entries: list[str]) -> tuple[list[int], str]:
-        self._serial += 1
-        name = f"kernel{self._serial}"
-        return [self._linker.link(code, name) for _ in entries], name
+        self.keys = key_maker(self._host)
+        self.runtime.set_loader([self.target.key()], [str(_library())])
 
     def key_of(self, kernel: Kernel) -> str:
         text = kernel.text()
@@ -169,6 +164,11 @@ class KernelService:
             return loaded
 
     def _compile(self, kernel: Kernel) -> bytes:
+        import adaptive_eager.compiler.codegen  # noqa: F401  (LLVM: only who compiles loads it, and does not time it)
+
+        if not self._host_confirmed:
+            host.confirm(self._host, self.store)
+            self._host_confirmed = True
         start = time.perf_counter()
         blob = make_artifact(kernel, self.target)
         with self._lock:
@@ -189,17 +189,27 @@ class KernelService:
         return len(self._loaded)
 
 
-def key_maker(target: Target | None = None) -> KeyMaker:
-    """Makes the keys of this version of the package, for a target or this machine."""
-    return KeyMaker(GENERATOR_SOURCES, (target or host_target()).key())
+def key_maker(machine: Host | None = None) -> KeyMaker:
+    """Makes the keys of this version of the package, for a machine or (which loads LLVM) this one."""
+    machine = machine or ask_llvm()
+    return KeyMaker(GENERATOR_SOURCES, machine.target().key(), versions=tool_versions(machine.llvm))
 
 
 def make_artifact(kernel: Kernel, target: Target) -> bytes:
     """Runs the compiler: what is stored and loaded of a kernel, the same bytes each time. Raises CompileError."""
-    code = compile_kernel(kernel, target)
+    from adaptive_eager.compiler import codegen
+
+    code = codegen.compile_kernel(kernel, target)
     return artifact.pack(
         target.key(),
         [code.entry],
         code.object_code,
         metadata={"acc_bytes": str(code.acc_bytes), "block": str(code.block)},
     )
+
+
+def _library() -> Path:
+    """The shared library of the functions that kernels call (compiler/vecmath.py)."""
+    import torch
+
+    return Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"

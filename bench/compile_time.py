@@ -1,4 +1,4 @@
-"""Compiling the demo's kernels: loop IR to loaded code, text generation and linking included.
+"""Compiling the demo's kernels: loop IR to loaded code, text generation and loading included.
 
 The kernels are those that training and generating compile in a process with an empty cache. A round compiles each of
 them again; its figure is the median over the kernels. As a program of its own it prints every kernel by stage.
@@ -30,11 +30,11 @@ STEPS = 4
 
 
 class Stages(NamedTuple):
-    """Seconds: LLVM IR text, machine code (parsing the text included), linking."""
+    """Seconds: LLVM IR text, machine code (parsing the text included), loading."""
 
     text: float
     code: float
-    link: float
+    load: float
 
 
 def cases() -> list[str]:
@@ -72,24 +72,24 @@ class Compiler:
     """Compiles kernels as the service does, and times the stages."""
 
     def __init__(self, target: Target) -> None:
-        from adaptive_eager.compiler import vecmath
-        from adaptive_eager.compiler.linker import Linker
+        from adaptive_eager import backend
 
         self._target = target
-        self._linker = Linker([vecmath.library()], target)
+        self._runtime = backend.runtime()
 
     def compile(self, kernel: Kernel) -> Stages:
-        from adaptive_eager.compiler.codegen import emit_ir, emit_object
+        from adaptive_eager.compiler.codegen import ENTRY_POINT, emit_ir, emit_object
+        from adaptive_eager.native import artifact
 
         start = time.perf_counter()
         ir = emit_ir(kernel, self._target)
         written = time.perf_counter()
         code = emit_object(ir, self._target)
         made = time.perf_counter()
-        self._linker.link(code, "bench")
-        linked = time.perf_counter()
-        self._linker.unlink("bench")
-        return Stages(written - start, made - written, linked - made)
+        model = self._runtime.load(artifact.pack(self._target.key(), [ENTRY_POINT], code))
+        loaded = time.perf_counter()
+        model.unload()
+        return Stages(written - start, made - written, loaded - made)
 
 
 def main(rounds: int = 9) -> None:
@@ -107,9 +107,9 @@ def main(rounds: int = 9) -> None:
         ]
         ops = [i.op for i in (*kernel.program, *kernel.epilogue) if i.op not in ("load", "scalar")]
         rows.append((sum(stages), *stages, emit_ir(kernel, target).count("\n"), " ".join(ops)))
-    print(f"{'ms':>7}{'text':>7}{'code':>7}{'link':>7}{'lines':>7}  ops")
-    for total, text, code, link, lines, ops in sorted(rows):
-        print(f"{total:7.2f}{text:7.2f}{code:7.2f}{link:7.2f}{lines:7d}  {ops[:80]}")
+    print(f"{'ms':>7}{'text':>7}{'code':>7}{'load':>7}{'lines':>7}  ops")
+    for total, text, code, load, lines, ops in sorted(rows):
+        print(f"{total:7.2f}{text:7.2f}{code:7.2f}{load:7.2f}{lines:7d}  {ops[:80]}")
     print(f"median of {len(rows)} kernels: {statistics.median(row[0] for row in rows):.2f} ms")
 
 

@@ -14,13 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from adaptive_eager import cost
-from adaptive_eager.compiler import vecmath
-from adaptive_eager.compiler.codegen import compile_kernel
-from adaptive_eager.compiler.linker import Linker
+from adaptive_eager import backend, cost
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.semantics import lookup
-from adaptive_eager.compiler.target import host_target
 from bench.timer import Timer
 
 ELEMENTS = 10_000
@@ -68,13 +64,11 @@ class OpTimer:
     """Times the kernel of one op. `seconds` has one value a round: the mean of a call, without the call itself."""
 
     op: str
-    linker: Linker
     seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.kernel, scalars = one_op(self.op)
-        compiled = compile_kernel(self.kernel, host_target())
-        self._function = FUNCTION(self.linker.link(compiled.object_code, f"{self.op} {id(self)}"))
+        self._function = FUNCTION(backend.planner().kernels.get(self.kernel).address)
         low, high = DOMAINS.get(self.op, DOMAIN)
         random, count = np.random.default_rng(0), len(self.kernel.accesses)
         tensors = [random.uniform(low, high, ELEMENTS).astype(np.float32) for _ in range(count)]
@@ -104,8 +98,7 @@ class OpTimer:
 
 def measure(ops: list[str]) -> dict[str, float]:
     """Weight of each op, from the median over rounds of its ratio to the addition of the same round."""
-    linker = Linker([vecmath.library()])
-    unit, timers = OpTimer("add", linker), [OpTimer(op, linker) for op in ops]
+    unit, timers = OpTimer("add"), [OpTimer(op) for op in ops]
     weights: dict[str, list[float]] = {op: [] for op in ops}
     for _ in range(ROUNDS):
         for timer in timers:

@@ -90,7 +90,7 @@ def stats(as_json: bool) -> None:
 
 
 @cache.command()
-@click.option("--kind", type=click.Choice(["kernel", "plan", "failure"]), help="Only these entries.")
+@click.option("--kind", type=click.Choice(["kernel", "plan", "failure", "host"]), help="Only these entries.")
 @click.option(
     "--sort", type=click.Choice(["used", "made", "size", "seconds"]), default="used", show_default=True,
     help="Order, largest or latest last.",

@@ -7,6 +7,7 @@ paths, process ids. When two processes disagree about a key, DEBUG logs of both 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -75,14 +76,18 @@ class KeyMaker:
         return (*self._common, *_own(kind, text, options))
 
 
-def tool_versions() -> list[tuple[str, str]]:
-    """Versions of what kernels are made with (llvmlite, LLVM) and linked to or measured by (torch)."""
-    import llvmlite
-    import llvmlite.binding
+def tool_versions(llvm: str | None = None) -> list[tuple[str, str]]:
+    """Versions of what kernels are made with (llvmlite, LLVM) and linked to or measured by (torch).
+
+    llvm: LLVM's version, for who knows it; otherwise LLVM is loaded and asked.
+    """
     import torch
 
-    llvm = ".".join(str(part) for part in llvmlite.binding.llvm_version_info)
-    return [("llvmlite", llvmlite.__version__), ("llvm", llvm), ("torch", torch.__version__)]
+    if llvm is None:
+        from adaptive_eager.compiler.target import ask_llvm
+
+        llvm = ask_llvm().llvm
+    return [("llvmlite", importlib.metadata.version("llvmlite")), ("llvm", llvm), ("torch", torch.__version__)]
 
 
 def _own(kind: str, text: str, options: Fields) -> Fields:

@@ -38,7 +38,7 @@ def listed(layer: Layer, bad: list[str] | None = None) -> Iterator[Listed]:
 
 
 def ops(entry: Entry) -> list[str]:
-    """Names of what it computes, in order: ops of a kernel, kernels and host ops of a plan."""
+    """Names of what it computes, in order: ops of a kernel, kernels and host ops of a plan; a host's processor."""
     if entry.kind == "kernel":
         lines = entry.fields.get("text", "").splitlines()
         found = (_INSTRUCTION.match(line) for line in lines)
@@ -46,6 +46,8 @@ def ops(entry: Entry) -> list[str]:
     document = document_of(entry)
     if entry.kind == "failure":
         return [str(document.get("reason", ""))]
+    if entry.kind == "host":
+        return [str(document.get("cpu", ""))]
     return [
         f"host op {step}" if isinstance(step, int) else " + ".join(key[:12] for key in kernels_of_step(step))
         for step in document.get("steps", ())
@@ -53,7 +55,7 @@ def ops(entry: Entry) -> list[str]:
 
 
 def document_of(entry: Entry) -> dict[str, Any]:
-    """Payload of a plan or a failure; {} if it cannot be read."""
+    """Payload of anything but a kernel; {} if it cannot be read."""
     try:
         document = json.loads(entry.payload)
     except ValueError:

@@ -1,4 +1,4 @@
-"""KernelStore: kernels, plans and failures on disk, shared by every process of the user on this machine.
+"""KernelStore: kernels, plans, failures and what LLVM says of hosts, on disk, shared by every process of the user.
 
 Whoever can write to a cache directory can run code in every program that uses it, as kernels are machine code
 (cache/trust.py says what is refused).
@@ -31,7 +31,7 @@ from adaptive_eager.cache.trust import Refused
 
 log = logging.getLogger("adaptive_eager.cache")
 
-KINDS = ("kernel", "plan", "failure")
+KINDS = ("kernel", "plan", "failure", "host")
 MODES = ("on", "read-only", "off", "assert-warm")
 
 #: Bytes kept for a process that has no disk to keep them on.

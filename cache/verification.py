@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import asdict
 from typing import NamedTuple
 
+from adaptive_eager import host
 from adaptive_eager.cache.entry import Entry
 from adaptive_eager.cache.key import digest
-from adaptive_eager.cache.listing import kernels_of
+from adaptive_eager.cache.listing import document_of, kernels_of
 from adaptive_eager.cache.store import name_of
+from adaptive_eager.compiler.target import ask_llvm
 
 
 class Verdict(NamedTuple):
@@ -33,7 +36,8 @@ def current() -> dict[str, str]:
 def differing(entry: Entry) -> list[str]:
     """Fields in which an entry is not of this version of the package, or for another machine; [] if it can be used."""
     fields = entry.fields
-    return [name for name, value in current().items() if fields.get(name) != value]
+    wanted = dict(host.fields() or [("processor", "")]) if entry.kind == "host" else current()
+    return [name for name, value in wanted.items() if fields.get(name) != value]
 
 
 def verify(entry: Entry, names: set[str]) -> Verdict:
@@ -44,7 +48,16 @@ def verify(entry: Entry, names: set[str]) -> Verdict:
         missing = [key for key in kernels_of(entry) if name_of("kernel", key) not in names]
         # Not wrong: the plan is made anew, and the kernel is compiled.
         return Verdict("skipped", f"{len(missing)} of its kernels are not there") if missing else Verdict("same")
+    if entry.kind == "host":
+        return _verify_host(entry)
     return Verdict("skipped", "a failure")
+
+
+def _verify_host(entry: Entry) -> Verdict:
+    if differing(entry):
+        return Verdict("skipped", "it is of another machine or another LLVM")
+    same = document_of(entry) == asdict(ask_llvm())
+    return Verdict("same") if same else Verdict("wrong", "LLVM says otherwise of this machine")
 
 
 def _verify_kernel(entry: Entry) -> Verdict:

@@ -9,7 +9,7 @@ Layout, little-endian; text is a 32-bit length and that many bytes of UTF-8:
     u32 n, n x  text                              entry points
     u32 n, n x  text, u32 usage, u32 dtype, u64 size   tensors, in the order of the kernel's accesses; size 0 is any
     u32 n, n x  text key, text value              metadata of the compiler
-    u64 n, n    object code
+    u64 n, n    object code: an ELF relocatable object
 """
 
 import hashlib

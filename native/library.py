@@ -19,7 +19,7 @@ NEURON_LIBRARY = Path("/opt/aws/neuron/lib/libnrt.so.1")
 NEURON_DEVICE = Path("/dev/neuron0")
 
 NRT_MAJOR_VERSION = 2
-NRTX_ABI_VERSION = 1
+NRTX_ABI_VERSION = 2
 
 # Never closed: addresses inside are given to generated code and to the torch extension, which may use them until the
 # very end of the process.

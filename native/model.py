@@ -1,19 +1,12 @@
-"""Loaded models, and the linker that the software core borrows from Python."""
+"""Loaded models."""
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adaptive_eager.native.errors import Status
 from adaptive_eager.native.nrt_ffi import ffi
 from adaptive_eager.native.tensor import Handle, TensorSet
-
-LinkFunction = Callable[[bytes, list[str]], tuple[Sequence[int], Any]]
-UnlinkFunction = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
@@ -89,9 +82,7 @@ class Model(Handle):
         return int(result[0])
 
     def _release(self, pointer: Any) -> None:
-        status = self.runtime.lib.nrt_unload(pointer)
-        self.runtime.raise_loader_error(f"unlinking {self}")
-        self.runtime.check(status, f"unloading {self}")
+        self.runtime.check(self.runtime.lib.nrt_unload(pointer), f"unloading {self}")
 
 
 def _tensor_info(info: Any) -> TensorInfo:
@@ -102,63 +93,3 @@ def _tensor_info(info: Any) -> TensorInfo:
         size=int(info.size),
         shape=tuple(info.shape[d] for d in range(info.ndim)),
     )
-
-
-class Loader:
-    """Python's `link` and `unlink` as the C functions of an `nrtx_loader`.
-
-    No exception can pass through C: it is kept for the thread that called the runtime, and becomes the cause of the
-    NrtError there.
-    """
-
-    def __init__(self, link: LinkFunction, unlink: UnlinkFunction, targets: Sequence[str]) -> None:
-        self._link = link
-        self._unlink = unlink
-        self._linked: dict[int, Any] = {}  # the void* handle of C is a key in here
-        self._keys = itertools.count(1)
-        self._errors = threading.local()
-        # Everything that C holds on to while the loader is in use.
-        self._link_callback = ffi.callback(_LINK, self._on_link, error=int(Status.NRT_FAILURE))
-        self._unlink_callback = ffi.callback(_UNLINK, self._on_unlink)
-        self._targets = [ffi.new("char[]", target.encode()) for target in targets]
-        self._target_array = ffi.new("char *[]", self._targets)
-        self.struct = ffi.new("nrtx_loader_t *")
-        self.struct.targets = self._target_array
-        self.struct.n_targets = len(targets)
-        self.struct.link = self._link_callback
-        self.struct.unlink = self._unlink_callback
-        _immortal.append(self)
-
-    def take_error(self) -> BaseException | None:
-        error = getattr(self._errors, "last", None)
-        self._errors.last = None
-        return error
-
-    def _on_link(self, _ctx, code, size, entries, count, addresses, handle) -> int:
-        try:
-            names = [ffi.string(entries[i]).decode() for i in range(count)]
-            found, linked = self._link(bytes(ffi.buffer(code, size)), names)
-            if len(found) != count:
-                raise ValueError(f"the linker gave {len(found)} addresses for {count} entries")
-            for i, address in enumerate(found):
-                addresses[i] = ffi.cast("void *", address)
-            key = next(self._keys)
-            self._linked[key] = linked
-            handle[0] = ffi.cast("void *", key)
-        except BaseException as error:  # an interrupt as well: raise_loader_error passes it on
-            self._errors.last = error
-            return Status.NRT_FAILURE
-        return Status.NRT_SUCCESS
-
-    def _on_unlink(self, _ctx, handle) -> None:
-        try:
-            self._unlink(self._linked.pop(int(ffi.cast("uintptr_t", handle))))
-        except BaseException as error:
-            self._errors.last = error
-
-
-# A model calls back when its last user lets go, which may be after its runtime was closed.
-_immortal: list[Loader] = []
-
-_LINK = "int(void *, const void *, size_t, const char *const *, uint32_t, void **, void **)"
-_UNLINK = "void(void *, void *)"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from adaptive_eager.native import library
 from adaptive_eager.native.errors import DeadHandleError, NrtError, RuntimeLibraryError, Status
-from adaptive_eager.native.model import LinkFunction, Loader, Model, UnlinkFunction
+from adaptive_eager.native.model import Model
 from adaptive_eager.native.nrt_ffi import ffi
 from adaptive_eager.native.tensor import DeviceTensor, TensorSet
 
@@ -106,7 +106,6 @@ class Runtime:
         self.is_software = library.is_software(lib)
         self._pid = os.getpid()
         self._open = [True]  # a list, since list.pop is atomic
-        self._loaders: list[Loader] = []
 
     # -- Life ------------------------------------------------------------------------------------------------------
 
@@ -128,9 +127,6 @@ class Runtime:
             return
         if owner:
             self.lib.nrt_close()
-            if self._loaders:
-                self.lib.nrtx_set_loader(ffi.NULL)
-            self.raise_loader_error("closing the runtime")
 
     def check_usable(self, who: object = None) -> None:
         """Raises unless the runtime can be used by this process. `who` is the object that is about to."""
@@ -155,7 +151,7 @@ class Runtime:
 
     def __del__(self) -> None:
         # At exit modules may be gone already, and the process takes the library with it.
-        if sys is not None and not sys.is_finalizing() and hasattr(self, "_loaders"):
+        if sys is not None and not sys.is_finalizing() and hasattr(self, "_open"):
             self.close()
 
     def __repr__(self) -> str:
@@ -247,42 +243,33 @@ class Runtime:
 
     # -- Models ----------------------------------------------------------------------------------------------------
 
-    def set_loader(self, link: LinkFunction, unlink: UnlinkFunction, targets: Sequence[str] = ()) -> None:
-        """Says how the software core turns object code into addresses.
+    def set_loader(self, targets: Sequence[str] = (), libraries: Sequence[str] = ()) -> None:
+        """Says what the software core loads, until it is closed.
 
-        link(object_code, entries) -> (addresses, handle): one address an entry, in order.
-        unlink(handle): the code is not used any more.
         targets: the artefact targets this process can run; none given is any.
+        libraries: paths of shared libraries whose functions kernels call besides the C library's; each must be loaded
+        in this process.
         """
         self.check_usable()
         self.need_software("setting a loader")
-        loader = Loader(link, unlink, targets)
-        _check(self.lib.nrtx_set_loader(loader.struct), "setting a loader")
-        self._loaders.append(loader)
+        texts = [[ffi.new("char[]", os.fsencode(text)) for text in part] for part in (targets, libraries)]
+        arrays = [ffi.new("char *[]", part) for part in texts]
+        status = self.lib.nrtx_set_loader(arrays[0], len(texts[0]), arrays[1], len(texts[1]))
+        self._check_loaded(status, "setting a loader")
 
     def load(self, artifact: bytes, device: int = 0, name: str = "") -> Model:
         """Loads an artefact (native/artifact.py), or on the real runtime a NEFF."""
         self.check_usable()
         result = ffi.new("nrt_model_t **")
-        self._take_loader_error()  # an older one, of an unlinking in this thread
         status = self.lib.nrt_load(ffi.from_buffer(artifact), len(artifact), _index(device), -1, result)
-        what = f"loading a model of {len(artifact)} bytes on neuron:{device} {name!r}"
-        self.raise_loader_error(what, status)
-        _check(status, what)
+        self._check_loaded(status, f"loading a model of {len(artifact)} bytes on neuron:{device} {name!r}")
         return Model(self, result[0], name)
 
-    def raise_loader_error(self, what: str, status: int = Status.NRT_FAILURE) -> None:
-        """Raises an NrtError if `link` or `unlink` raised in this thread since the last time; that is its cause."""
-        error = self._take_loader_error()
-        if error is None:
-            return
-        if not isinstance(error, Exception):  # KeyboardInterrupt, SystemExit: not ours to wrap
-            raise error
-        raise NrtError(status, what) from error
-
-    def _take_loader_error(self) -> BaseException | None:
-        errors = [error for loader in self._loaders if (error := loader.take_error()) is not None]
-        return errors[-1] if errors else None
+    def _check_loaded(self, status: int, what: str) -> None:
+        if status != Status.NRT_SUCCESS and self.is_software:
+            reason = ffi.string(self.lib.nrtx_load_error()).decode(errors="replace")
+            what = f"{what}: {reason}" if reason else what
+        _check(status, what)
 
     # -- Debugging -------------------------------------------------------------------------------------------------
 

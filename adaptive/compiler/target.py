@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-import llvmlite.binding as llvm
-
 #: Instruction sets beyond which a host counts as the named target, and the lanes of each.
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c")
 _AVX2 = ("avx2", "fma", "f16c")
@@ -76,33 +74,58 @@ class Target:
         return 'nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512"'
 
 
-def host_family(features: dict[str, bool]) -> str:
-    """Name of the widest target family that a host with these LLVM features can run."""
-    if all(features.get(f) for f in _AVX512):
-        return "avx512"
-    if all(features.get(f) for f in _AVX2):
-        return "avx2"
-    return "generic"
+@dataclass(frozen=True)
+class Host:
+    """What LLVM says of this machine.
+
+    llvm      LLVM's version
+    triple    LLVM target triple of this process
+    cpu       LLVM processor name
+    features  LLVM feature string, of all features that LLVM knows: "+avx2,-avx512f,..."
+    """
+
+    llvm: str
+    triple: str
+    cpu: str
+    features: str
+
+    @property
+    def family(self) -> str:
+        """Name of the widest target family that the host can run."""
+        flags = set(self.features.split(","))
+        for name, needed in (("avx512", _AVX512), ("avx2", _AVX2)):
+            if all(f"+{feature}" in flags for feature in needed):
+                return name
+        return "generic"
+
+    def target(self) -> Target:
+        """The target of the machine: its own processor and features, at its widest family."""
+        flags = self.features + (",-prefer-256-bit" if self.family == "avx512" else "")
+        return Target(self.family, self.triple, self.cpu, flags, _LANES[self.family])
 
 
 @functools.cache
+def ask_llvm() -> Host:
+    """This machine, in LLVM's own words."""
+    import llvmlite.binding as llvm
+
+    version = ".".join(str(part) for part in llvm.llvm_version_info)
+    features = llvm.get_host_cpu_features().flatten()
+    return Host(version, llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+
+
 def host_target() -> Target:
-    """The target of this machine: its own processor and features, at its widest family."""
-    features = llvm.get_host_cpu_features()
-    name = host_family(features)
-    flags = features.flatten()
-    if name == "avx512":
-        flags += ",-prefer-256-bit"
-    return Target(name, llvm.get_process_triple(), llvm.get_host_cpu_name(), flags, _LANES[name])
+    """The target of this machine. Loads LLVM."""
+    return ask_llvm().target()
 
 
 @functools.cache
 def named_target(name: str) -> Target:
-    """The baseline processor of a family. Raises ValueError for a name that is not a family."""
+    """The baseline processor of a family. Raises ValueError for a name that is not a family. Loads LLVM."""
     if name not in _LANES:
         raise ValueError(f"unknown target {name!r}, need one of {', '.join(_LANES)}")
     if name == "generic":
-        triple = llvm.get_process_triple()
+        triple = ask_llvm().triple
         cpu = "x86-64" if triple.startswith("x86_64") else "generic"
         return Target(name, triple, cpu, "", _LANES[name])
     cpu = {"avx512": "x86-64-v4", "avx2": "x86-64-v3"}[name]
@@ -111,9 +134,8 @@ def named_target(name: str) -> Target:
 
 
 def host_can_run(target: Target) -> bool:
-    """Whether this machine can execute code of `target`."""
-    order = list(_LANES)
-    host = host_family(llvm.get_host_cpu_features())
+    """Whether this machine can execute code of `target`. Loads LLVM."""
+    order, host = list(_LANES), ask_llvm()
     if target.name == "generic":
-        return target.triple.split("-")[0] == llvm.get_process_triple().split("-")[0]
-    return order.index(host) <= order.index(target.name)
+        return target.triple.split("-")[0] == host.triple.split("-")[0]
+    return order.index(host.family) <= order.index(target.name)

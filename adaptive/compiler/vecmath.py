@@ -9,8 +9,6 @@ range with the other lanes filled from the same range, so that each element alwa
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from adaptive_eager.compiler import polynomial
 from adaptive_eager.compiler.builder import Builder, CompileError, Val
 
@@ -33,13 +31,6 @@ _HUGE = {"float": 1e12, "double": 1e100}
 #: sin, cos, tan: limits of |x| between argument reductions, and an argument inside each range but the first
 #: (sleefsimdsp.c TRIGRANGEMAX2f; sleefsimddp.c TRIGRANGEMAX2, TRIGRANGEMAX).
 _RANGES = {"float": ((125.0, 256.0),), "double": ((15.0, 32.0), (1e14, 1e15))}
-
-
-def library() -> str:
-    """Path of the shared library that the functions are in."""
-    import torch
-
-    return str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
 
 
 def functions() -> tuple[str, ...]:

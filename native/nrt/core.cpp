@@ -65,8 +65,9 @@ void nrt_close(void) {
   const auto tensor_infos = std::exchange(core().tensor_infos, {});
   const auto tensors = core().tensors.take_all();
   const auto tensor_sets = core().tensor_sets.take_all();
+  const auto loader = std::exchange(core().loader, nullptr);
   const auto models = core().models.take_all();
-  // Unlocked first, since unlinking calls out: the objects die when this returns, models before tensors.
+  // Unlocked first: the objects die when this returns, models before tensors.
   lock.unlock();
 }
 

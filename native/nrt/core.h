@@ -12,6 +12,7 @@ namespace neuroncore {
 
 struct Tensor;
 struct TensorSet;
+class Loader;
 class Model;
 struct FreeDeleter {
   void operator()(void* memory) const;
@@ -19,13 +20,14 @@ struct FreeDeleter {
 
 constexpr uint32_t kMaxCores = 64;
 
-// One lock for all of it, held for look-ups only: never while memory is moved, a kernel runs, a loader is called or an
+// One lock for all of it, held for look-ups only: never while memory is moved, a kernel runs, code is loaded or an
 // object is destroyed. That keeps it nearly always free, and lets fork() hand the child a consistent state.
 struct Core {
   std::mutex mutex;
   NRT_STATUS phase = NRT_UNINITIALIZED;  // NRT_SUCCESS while open, else what calls return
   uint32_t vnc_count = 1;
   uint64_t bytes_limit = 0;  // 0: physical memory
+  std::shared_ptr<const Loader> loader;
   HandleTable<Tensor, 1> tensors;
   HandleTable<TensorSet, 2> tensor_sets;
   HandleTable<Model, 3> models;

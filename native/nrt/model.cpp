@@ -5,59 +5,24 @@
 #include <cstring>
 
 #include "core.h"
+#include "elf_object.h"
 
 namespace neuroncore {
-namespace {
 
-// Under the core's lock. Whoever loads takes a reference, so that nrtx_set_loader may come at any time.
-struct Loader {
-  nrtx_loader_t functions = {};
-  std::vector<std::string> targets;
-};
-std::shared_ptr<const Loader>& current_loader() {
-  static auto* const loader = new std::shared_ptr<const Loader>;
-  return *loader;
-}
-
-}  // namespace
-
-Model::Model(const nrtx_loader_t& loader, const Artifact& artifact, uint32_t vnc)
-    : loader_(loader), entries_(artifact.entries), tensors_(artifact.tensors), vnc_(vnc), addresses_(entries_.size()) {}
-
-NRT_STATUS Model::load(const Artifact& artifact, uint32_t vnc, std::shared_ptr<Model>* model) {
-  std::shared_ptr<const Loader> loader;
-  {
-    const std::lock_guard lock(core().mutex);
-    loader = current_loader();
+Model::Model(const Artifact& artifact, uint32_t vnc)
+    : entries_(artifact.entries),
+      tensors_(artifact.tensors),
+      vnc_(vnc),
+      loader_(Loader::current()),
+      code_(loader_->load(artifact)) {
+  for (const std::string& entry : entries_) {
+    if (code_->function(entry) == nullptr) damaged("it has no function " + entry);
   }
-  if (loader == nullptr) return NRT_FAILURE;
-  const auto& targets = loader->targets;
-  if (!targets.empty() && std::find(targets.begin(), targets.end(), artifact.target) == targets.end()) {
-    return NRT_UNSUPPORTED_NEFF_VERSION;
-  }
-
-  std::shared_ptr<Model> loading(new Model(loader->functions, artifact, vnc));
-  std::vector<const char*> names;
-  for (const std::string& entry : loading->entries_) names.push_back(entry.c_str());
-  const int status =
-      loader->functions.link(loader->functions.ctx, artifact.code, artifact.code_size, names.data(),
-                             static_cast<uint32_t>(names.size()), loading->addresses_.data(), &loading->linked_);
-  if (status != NRT_SUCCESS) return static_cast<NRT_STATUS>(status);
-  loading->is_linked_ = true;
-  const auto& addresses = loading->addresses_;
-  if (std::find(addresses.begin(), addresses.end(), nullptr) != addresses.end()) return NRT_INVALID;
-  *model = std::move(loading);
-  return NRT_SUCCESS;
-}
-
-Model::~Model() {
-  if (is_linked_) loader_.unlink(loader_.ctx, linked_);
 }
 
 nrtx_kernel_fn Model::entry(const std::string& name) const {
-  const auto found = std::find(entries_.begin(), entries_.end(), name);
-  if (found == entries_.end()) return nullptr;
-  return reinterpret_cast<nrtx_kernel_fn>(addresses_[found - entries_.begin()]);
+  const bool is_entry = std::find(entries_.begin(), entries_.end(), name) != entries_.end();
+  return is_entry ? reinterpret_cast<nrtx_kernel_fn>(code_->function(name)) : nullptr;
 }
 
 namespace {
@@ -86,26 +51,6 @@ using namespace neuroncore;
 
 extern "C" {
 
-NRT_STATUS nrtx_set_loader(const nrtx_loader_t* loader) {
-  return guarded([&] {
-    std::shared_ptr<Loader> copy;
-    if (loader != nullptr) {
-      if (loader->link == nullptr || loader->unlink == nullptr) return NRT_INVALID;
-      if (loader->targets == nullptr && loader->n_targets != 0) return NRT_INVALID;
-      copy = std::make_shared<Loader>();
-      copy->functions = *loader;
-      copy->functions.targets = nullptr;  // the caller's memory, not to be used after this call
-      for (uint32_t i = 0; i < loader->n_targets; ++i) {
-        if (loader->targets[i] == nullptr) return NRT_INVALID;
-        copy->targets.emplace_back(loader->targets[i]);
-      }
-    }
-    const std::lock_guard lock(core().mutex);
-    current_loader() = std::move(copy);
-    return NRT_SUCCESS;
-  });
-}
-
 NRT_STATUS nrt_load(const void* neff_bytes, size_t size, int32_t vnc, int32_t vnc_count, nrt_model_t** model) {
   return when_open([&] {
     if (neff_bytes == nullptr || model == nullptr || vnc < -1 || vnc_count == 0 || vnc_count < -1) return NRT_INVALID;
@@ -115,12 +60,15 @@ NRT_STATUS nrt_load(const void* neff_bytes, size_t size, int32_t vnc, int32_t vn
     if (core_index >= cores) return NRT_INVALID;
     if (vnc_count > 1) return uint32_t(vnc_count) > cores - core_index ? NRT_LOAD_NOT_ENOUGH_NC : NRT_INVALID;
 
-    Artifact artifact;
-    NRT_STATUS status = parse_artifact(neff_bytes, size, &artifact);
-    if (status != NRT_SUCCESS) return status;
-    std::shared_ptr<Model> loaded;
-    status = Model::load(artifact, core_index, &loaded);
-    return status != NRT_SUCCESS ? status : publish(&Core::models, std::move(loaded), model);
+    note_load_error({NRT_SUCCESS, ""});
+    try {
+      Artifact artifact;
+      const NRT_STATUS status = parse_artifact(neff_bytes, size, &artifact);
+      if (status != NRT_SUCCESS) return note_load_error({status, "not a sound artefact of this version"});
+      return publish(&Core::models, std::make_shared<Model>(artifact, core_index), model);
+    } catch (const LoadError& error) {
+      return note_load_error(error);
+    }
   });
 }
 

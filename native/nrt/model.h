@@ -1,4 +1,4 @@
-// Model: linked code and the tensors it works on.
+// Model: loaded code and the tensors it works on.
 #ifndef ADAPTIVE_EAGER_NRT_MODEL_H
 #define ADAPTIVE_EAGER_NRT_MODEL_H
 
@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "artifact.h"
+#include "loader.h"
 #include "nrtx.h"
 
 namespace neuroncore {
 
-// Unlinks its code when its last user lets go of it, so that nrt_unload never pulls code from under an execution.
+// Gives its code back when its last user lets go of it, so that nrt_unload never pulls code from under an execution.
 class Model {
  public:
-  static NRT_STATUS load(const Artifact& artifact, uint32_t vnc, std::shared_ptr<Model>* model);
-  ~Model();
+  // Throws LoadError.
+  Model(const Artifact& artifact, uint32_t vnc);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
@@ -25,15 +26,11 @@ class Model {
   uint32_t vnc() const { return vnc_; }
 
  private:
-  Model(const nrtx_loader_t& loader, const Artifact& artifact, uint32_t vnc);
-
-  const nrtx_loader_t loader_;
   const std::vector<std::string> entries_;
   const std::vector<TensorSpec> tensors_;
   const uint32_t vnc_;
-  std::vector<void*> addresses_;
-  void* linked_ = nullptr;
-  bool is_linked_ = false;
+  const std::shared_ptr<const Loader> loader_;  // its libraries are called by the code
+  const std::unique_ptr<const ObjectCode> code_;
 };
 
 }  // namespace neuroncore

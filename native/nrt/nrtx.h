@@ -6,7 +6,7 @@
 #include "kernel_abi.h"
 #include "nrt.h"
 
-#define NRTX_ABI_VERSION 1
+#define NRTX_ABI_VERSION 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,23 +23,24 @@ NRT_STATUS nrtx_configure(uint32_t vnc_count, uint64_t bytes_limit);
 // Element types the hardware does not have; otherwise as nrt_dtype_t.
 enum { NRTX_DTYPE_FLOAT64 = 0x40, NRTX_DTYPE_BOOL = 0x41 };
 
-// ---- Linking --------------------------------------------------------------------------------------------------------
+// ---- Loading --------------------------------------------------------------------------------------------------------
 
-// Turns object code into addresses, for nrt_load. The library itself knows no linker.
-typedef struct nrtx_loader {
-  void* ctx;                   // passed to both functions; must live as long as the loader or any model it linked
-  const char* const* targets;  // artefact targets that may be loaded; copied
-  uint32_t n_targets;          // 0: any
-  // Returns 0, or an NRT_STATUS that nrt_load then returns. All arguments are borrowed for the call. On success fills
-  // addresses[n] (none null) and *handle, which belongs to the model until unlink gets it.
-  int (*link)(void* ctx, const void* object_code, size_t size, const char* const* entries, uint32_t n, void** addresses,
-              void** handle);
-  // Called once for each successful link, from whichever thread drops the model's last user.
-  void (*unlink)(void* ctx, void* handle);
-} nrtx_loader_t;
+// The code of an artefact is an ELF relocatable object for this machine. nrt_load gives it memory that is never
+// writable and executable at once, and finds the functions it calls: in the C library (libm, libc), then in the
+// libraries set here, in their order.
+//
+// NRT_INVALID: the artefact or its object is damaged. NRT_UNSUPPORTED_NEFF_VERSION: it is for another target or
+// machine, or needs a function or a kind of relocation that is not there. NRT_RESOURCE: no memory.
 
-// Copies *loader; null removes it. Models keep the loader that linked them. No lock is held during its calls.
-NRT_STATUS nrtx_set_loader(const nrtx_loader_t* loader);
+// What nrt_load accepts, until nrt_close; before that, any target and no library. All strings are copied.
+// targets: artefact targets that may be loaded; none: any. libraries: paths or sonames of shared libraries, each of
+// them loaded in this process already, else NRT_INVALID; they stay while models call into them.
+NRT_STATUS nrtx_set_loader(const char* const* targets, uint32_t n_targets, const char* const* libraries,
+                           uint32_t n_libraries);
+
+// Why the last nrt_load or nrtx_set_loader of this thread failed, or "" if there is no more to say than its status.
+// Borrowed until the thread's next such call.
+const char* nrtx_load_error(void);
 
 // The address of an entry, to be called directly; good until nrt_unload. NRT_INVALID: no entry of that name.
 NRT_STATUS nrtx_model_entry(nrt_model_t* model, const char* name, nrtx_kernel_fn* fn);

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from adaptive_eager import backend, planner
 from adaptive_eager import kernels as module
-from adaptive_eager import planner
 from adaptive_eager.cache.store import KernelStore
+from adaptive_eager.compiler import codegen
 from adaptive_eager.compiler.codegen import CompileError
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.kernels import KernelService
-from adaptive_eager.native import artifact
 
 
 def kernel(op="neg", ordinal=0):
@@ -30,27 +30,6 @@ OUTER_SUM = Kernel(
 )  # fmt: skip
 
 
-class FakeModel:
-    def __init__(self, addresses):
-        self.addresses = addresses
-
-    def entry(self, name):
-        return self.addresses[name]
-
-
-class FakeRuntime:
-    """What a KernelService uses of adaptive_eager.native.runtime.Runtime."""
-
-    def set_loader(self, link, unlink, targets):
-        self.link, self.targets = link, targets
-
-    def load(self, blob, name=""):
-        parts = artifact.unpack(blob)
-        assert parts.target in self.targets
-        addresses, _ = self.link(parts.code, list(parts.entries))
-        return FakeModel(dict(zip(parts.entries, addresses, strict=True)))
-
-
 @pytest.fixture
 def store(tmp_path):
     return KernelStore(tmp_path / "cache", strict=True)
@@ -58,7 +37,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def service(store):
-    return KernelService(FakeRuntime(), store)
+    return KernelService(backend.runtime(), store)
 
 
 def run(address, values):
@@ -96,7 +75,7 @@ def test_equal_text_is_one_kernel(service):
 
 def test_another_process_finds_it_on_disk(service, store):
     service.get(OUTER_SUM)
-    again = KernelService(FakeRuntime(), KernelStore(store.directory, strict=True))
+    again = KernelService(backend.runtime(), KernelStore(store.directory, strict=True))
     loaded = again.get(OUTER_SUM)
     assert (again.counters.kernels_compiled, again.counters.kernels_from_disk) == (0, 1)
     # What the launch needs besides the code travels with it.
@@ -110,7 +89,7 @@ def test_stored_kernels_by_key(service, store):
     assert service.counters.kernels_compiled == 0
     loaded = service.get(kernel())
     assert service.get_stored(key) == loaded
-    again = KernelService(FakeRuntime(), KernelStore(store.directory, strict=True))
+    again = KernelService(backend.runtime(), KernelStore(store.directory, strict=True))
     assert run(again.get_stored(key).address, [2.0]) == [-2.0]
     assert again.counters.kernels_from_disk == 1
     assert again.get_stored(key) is not None
@@ -129,7 +108,7 @@ def test_unusable_blob_is_compiled_again(service, store):
     store.put("kernel", service.key_of(kernel()), b"not an artefact")
     assert run(service.get(kernel()).address, [2.0]) == [-2.0]
     assert service.counters.kernels_compiled == 1
-    again = KernelService(FakeRuntime(), KernelStore(store.directory, strict=True))
+    again = KernelService(backend.runtime(), KernelStore(store.directory, strict=True))
     assert again.get_stored(again.key_of(kernel())) is not None  # and stored anew
 
 
@@ -155,8 +134,8 @@ def modules_behind(path: Path) -> set[str]:
 
 def test_different_kernels_are_compiled_at_once(service, monkeypatch):
     """Whoever waits for one kernel does not wait for another; two that want the same one compile it once."""
-    both, compile_kernel = threading.Barrier(2, timeout=20), module.compile_kernel
-    monkeypatch.setattr(module, "compile_kernel", lambda *args: (both.wait(), compile_kernel(*args))[1])
+    both, compile_kernel = threading.Barrier(2, timeout=20), codegen.compile_kernel
+    monkeypatch.setattr(codegen, "compile_kernel", lambda *args: (both.wait(), compile_kernel(*args))[1])
     loaded = {}
 
     def get(i):
@@ -172,11 +151,11 @@ def test_different_kernels_are_compiled_at_once(service, monkeypatch):
 
 
 def test_a_failure_leaves_nobody_waiting(service, monkeypatch):
-    compile_kernel = module.compile_kernel
-    monkeypatch.setattr(module, "compile_kernel", lambda *args: 1 / 0)
+    compile_kernel = codegen.compile_kernel
+    monkeypatch.setattr(codegen, "compile_kernel", lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         service.get(kernel())
-    monkeypatch.setattr(module, "compile_kernel", compile_kernel)
+    monkeypatch.setattr(codegen, "compile_kernel", compile_kernel)
     assert service.missing(kernel())
     service.get(kernel())
     assert not service.missing(kernel())
@@ -193,6 +172,6 @@ def test_every_source_of_a_plan_is_in_the_key():
         path = Path(planner.__file__).with_name(f"{name}.py")
         if path.exists():
             pending |= modules_behind(path) - needed
-    # Neither what keeps and loads kernels, nor what says when plans are made, nor the tunables, which are part of the
-    # keys by value.
-    assert needed - {"cache", "native", "kernels", "params", "background", "variants"} <= sources
+    # Neither what keeps and loads kernels, nor what says when plans are made, nor the tunables and the machine, which
+    # are part of the keys by value.
+    assert needed - {"cache", "native", "kernels", "host", "params", "background", "variants"} <= sources

@@ -16,6 +16,7 @@ from adaptive_eager import cli, kernels, params
 from adaptive_eager.cache.lease import acquire, lease
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
+from adaptive_eager.compiler.target import host_target
 
 OPS = ("neg", "abs", "sqrt")
 
@@ -32,7 +33,7 @@ def fill(directory, ops=OPS):
     for op in ops:
         text = kernel(op).text()
         keys[op] = maker.key("kernel", text)
-        payload = kernels.make_artifact(kernel(op), kernels.host_target())
+        payload = kernels.make_artifact(kernel(op), host_target())
         store.put("kernel", keys[op], payload, maker.fields("kernel", text), 0.25)
     for name, used in (("plan", ops[:2]), ("lost", ())):
         launches = [{"kernel": keys[op]} for op in used] or [{"kernel": "0" * 64}]
@@ -178,7 +179,7 @@ def test_verify_finds_a_wrong_kernel(command, directory, how):
     """Its digest is right: what it holds is not what its key stands for."""
     keys, maker = fill(directory), kernels.key_maker()
     store = KernelStore(directory, strict=True)
-    code = kernels.make_artifact(kernel("abs"), kernels.host_target())
+    code = kernels.make_artifact(kernel("abs"), host_target())
     text = kernel("neg" if how == "other code" else "abs").text()
     store.put("kernel", keys["neg"], code, maker.fields("kernel", text))
     store.close()

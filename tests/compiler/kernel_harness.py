@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from adaptive_eager.compiler import vecmath
+from adaptive_eager import backend
 from adaptive_eager.compiler.codegen import CompiledKernel, compile_kernel
-from adaptive_eager.compiler.linker import Linker
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
 from adaptive_eager.compiler.target import Target, host_can_run, host_target, named_target
+from adaptive_eager.native import artifact
 
 # The tensors are small: threads would only wait for each other.
 torch.set_num_threads(1)
 
-TORCH_LIBRARY = vecmath.library()
 DTYPES = {
     "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
     "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
@@ -54,9 +53,15 @@ def runnable_targets() -> list[Target]:
     return [host_target(), *(t for t in others if host_can_run(t))]
 
 
-@functools.cache
-def linker() -> Linker:
-    return Linker([TORCH_LIBRARY])
+_models = []  # loaded to stay: runners hold their addresses
+
+
+def load(code: CompiledKernel) -> int:
+    """Address of a kernel. Whoever compiles for a target that is not the host's knows that the host can run it."""
+    service = backend.planner().kernels
+    model = service.runtime.load(artifact.pack(service.target.key(), [code.entry], code.object_code))
+    _models.append(model)
+    return model.entry(code.entry)
 
 
 def scalar_bits(value: float | int) -> int:
@@ -103,8 +108,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.compiled = compile_kernel(self.kernel, self.target)
-        address = linker().link(self.compiled.object_code, f"{self.target.key()}/{self.kernel.text()}")
-        self.function = _FUNCTION(address)
+        self.function = _FUNCTION(load(self.compiled))
 
     def items(self, sizes: tuple[int, ...]) -> int:
         """Work items of phase 0 (or 2)."""

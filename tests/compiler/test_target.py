@@ -6,7 +6,7 @@ import pytest
 
 from adaptive_eager.compiler.codegen import compile_kernel, emit_ir
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
-from adaptive_eager.compiler.target import host_can_run, host_family, host_target, named_target
+from adaptive_eager.compiler.target import Host, ask_llvm, host_can_run, host_target, named_target
 
 F32 = Access("f32", "c")
 LOAD = Instr("load", (), "f32", "f32", (0,))
@@ -33,8 +33,23 @@ def test_keys_differ():
 
 
 def test_family_needs_all_features():
-    assert host_family({"avx512f": True, "avx2": True, "fma": True, "f16c": True}) == "avx2"
-    assert host_family({"avx2": True}) == "generic"
+    def family(features: str) -> str:
+        return Host("20.1.0", "x86_64-unknown-linux-gnu", "some", features).family
+
+    avx512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl"
+    assert family(f"+avx2,{avx512},+f16c,+fma") == "avx512"
+    assert family(f"+avx2,{avx512.replace('+avx512vl', '-avx512vl')},+f16c,+fma") == "avx2"
+    assert family("+avx2,+avx512f,+f16c,+fma") == "avx2"
+    assert family("+avx2") == family("-avx2,-f16c,-fma") == family("") == "generic"
+
+
+def test_the_host_is_what_llvm_says():
+    import llvmlite.binding as llvm
+
+    host, features = ask_llvm(), llvm.get_host_cpu_features()
+    assert {flag[1:]: flag[0] == "+" for flag in host.features.split(",")} == dict(features)
+    assert (host.triple, host.cpu) == (llvm.get_process_triple(), llvm.get_host_cpu_name())
+    assert host.target() == host_target()
 
 
 def test_host_runs_what_it_should():

@@ -1,6 +1,5 @@
 """Fixtures of the native tests: the software core, built if it is not there, and an open runtime."""
 
-import gc
 import os
 import subprocess
 from pathlib import Path
@@ -14,7 +13,7 @@ if not alone.isolate():
         allow_module_level=True,
     )
 
-from native_kernels import TARGET, Linker, scale_artifact
+from native_kernels import TARGET, scale_artifact
 
 from adaptive_eager.native import library
 from adaptive_eager.native.runtime import open_runtime
@@ -55,22 +54,13 @@ def open_lib(lib):
 
 @pytest.fixture
 def runtime(lib):
-    """An open runtime of two devices with 64 MiB each."""
+    """An open runtime of two devices with 64 MiB each, which loads models of TARGET."""
     with open_runtime("software", devices=2, bytes_limit=LIMIT) as opened:
+        opened.set_loader([TARGET])
         yield opened
 
 
 @pytest.fixture
-def linker(runtime):
-    linker = Linker()
-    runtime.set_loader(linker.link, linker.unlink, [TARGET])
-    yield linker
-    gc.collect()
-    runtime.close()
-    assert linker.linked == 0  # every link was undone
-
-
-@pytest.fixture
-def model(runtime, linker):
+def model(runtime):
     with runtime.load(scale_artifact(), 0, "scale") as loaded:
         yield loaded

@@ -1,11 +1,10 @@
-"""What the model tests share: small kernels, compiled from C and linked by LLVM ORC, and one call of such a kernel."""
+"""What the model tests share: small kernels, compiled from C, and one call of such a kernel."""
 
 import struct
 import subprocess
 import tempfile
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import pytest
 
 from adaptive_eager.native import library
@@ -50,20 +49,19 @@ BUMP_SOURCE = SOURCE.replace("void k(", "void unused(").replace("void bump(", "v
 
 TARGET = "test-target"
 SCALE_TENSORS = (TensorSpec("a", "input", "float32"), TensorSpec("out", "output", "float32"))
-_compiled: dict[str, bytes] = {}
+_compiled: dict[tuple[str, tuple[str, ...]], bytes] = {}
 
 
-def object_code(source: str = SOURCE) -> bytes:
-    if source not in _compiled:
+def object_code(source: str = SOURCE, flags: tuple[str, ...] = ("-fPIC",)) -> bytes:
+    """An object file of C source."""
+    if (source, flags) not in _compiled:
         include = Path(library.__file__).parent / "nrt"
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "kernel.c"
             path.write_text(source)
-            # Large code model: the linker may place the code anywhere.
-            command = ["gcc", "-c", "-O1", "-fno-pic", "-mcmodel=large", f"-I{include}", str(path), "-o", f"{path}.o"]
-            subprocess.run(command, check=True)
-            _compiled[source] = Path(f"{path}.o").read_bytes()
-    return _compiled[source]
+            subprocess.run(["gcc", "-c", "-O1", *flags, f"-I{include}", str(path), "-o", f"{path}.o"], check=True)
+            _compiled[source, flags] = Path(f"{path}.o").read_bytes()
+    return _compiled[source, flags]
 
 
 def scale_artifact(**changes) -> bytes:
@@ -71,29 +69,10 @@ def scale_artifact(**changes) -> bytes:
     return pack(**parts)
 
 
-class Linker:
-    """Links object code with LLVM ORC, and counts."""
-
-    def __init__(self):
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-        self._jit = llvm.create_lljit_compiler(machine)
-        self._serial = 0
-        self.linked = 0
-
-    def link(self, code: bytes, entries: list[str]):
-        builder = llvm.JITLibraryBuilder().add_object_img(code)
-        for entry in entries:
-            builder.export_symbol(entry)
-        self._serial += 1
-        tracker = builder.link(self._jit, f"kernel{self._serial}")
-        self.linked += 1
-        return [tracker[entry] for entry in entries], tracker
-
-    def unlink(self, tracker) -> None:
-        tracker.close()
-        self.linked -= 1
+def code_mappings() -> int:
+    """Executable pieces of this process's memory that are of no file: loaded models, and what others make."""
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    return sum("x" in fields[1] and fields[4] == "0" and len(fields) == 5 for fields in lines)
 
 
 class Call:

@@ -1,7 +1,7 @@
-"""Models: loading, linking through Python, unloading, and what they say of themselves."""
+"""Models: loading, unloading, and what they say of themselves."""
 
 import pytest
-from native_kernels import Linker, scale_artifact, status_of
+from native_kernels import TARGET, code_mappings, scale_artifact, status_of
 
 from adaptive_eager.native.artifact import DTYPES
 from adaptive_eager.native.errors import DeadHandleError, NrtError, Status
@@ -31,13 +31,14 @@ def test_entry(model):
     assert status_of(model.entry, "nothing") == Status.NRT_INVALID
 
 
-def test_unload(runtime, linker):
+def test_unload(runtime):
+    before = code_mappings()
     model = runtime.load(scale_artifact(), 0, "scale")
-    assert linker.linked == 1
+    assert code_mappings() == before + 1
     stale = model.pointer
     model.unload()
     model.unload()
-    assert linker.linked == 0
+    assert code_mappings() == before
     with pytest.raises(DeadHandleError, match="neuron model 'scale' was unloaded"):
         model.entry("k")
     lib, count, size = runtime.lib, ffi.new("uint32_t *"), ffi.new("size_t *")
@@ -78,7 +79,7 @@ def test_tensor_info_is_freed_once(runtime, model):
     assert lib.nrt_free_model_tensor_info(ffi.NULL) == lib.NRT_INVALID_HANDLE
 
 
-def test_where_models_load(runtime, linker):
+def test_where_models_load(runtime):
     lib, data, out = runtime.lib, scale_artifact(), ffi.new("nrt_model_t **")
 
     def load(vnc, vnc_count):
@@ -95,86 +96,57 @@ def test_where_models_load(runtime, linker):
     assert status_of(runtime.load, data, -1) == Status.NRT_INVALID
 
 
-def test_wrong_target(runtime, linker):
+def test_wrong_target(runtime):
     data = scale_artifact(target="another machine")
-    with pytest.raises(
-        NrtError, match=r"NRT_UNSUPPORTED_NEFF_VERSION\(10\): loading a model of \d+ bytes on neuron:0 'm'"
-    ):
+    with pytest.raises(NrtError, match=r"NRT_UNSUPPORTED_NEFF_VERSION\(10\): loading a model of \d+ bytes") as caught:
         runtime.load(data, 0, "m")
-    runtime.set_loader(linker.link, linker.unlink)  # any target
+    assert str(caught.value).endswith("on neuron:0 'm': it is for the target another machine")
+    runtime.set_loader([TARGET, "another machine"])
+    runtime.load(data, 0).unload()
+    runtime.set_loader()  # any target
     runtime.load(data, 0).unload()
 
 
-def test_no_loader(runtime):
-    assert status_of(runtime.load, scale_artifact(), 0) == Status.NRT_FAILURE
+def test_no_such_entry(runtime):
+    before = code_mappings()
+    with pytest.raises(NrtError, match=r"NRT_INVALID.*it has no function nothing"):
+        runtime.load(scale_artifact(entries=["k", "nothing"]), 0)
+    assert code_mappings() == before
 
 
-def test_link_errors_are_the_cause(runtime):
-    class BadCodeError(Exception):
-        pass
-
-    def link(code, entries):
-        raise BadCodeError("no such relocation")
-
-    runtime.set_loader(link, lambda handle: None)
-    with pytest.raises(NrtError, match=r"NRT_FAILURE.*loading a model of") as caught:
-        runtime.load(scale_artifact(), 0, "m")
-    assert isinstance(caught.value.__cause__, BadCodeError)
-
-    runtime.set_loader(lambda code, entries: ([], None), lambda handle: None)
-    with pytest.raises(NrtError) as caught:
-        runtime.load(scale_artifact(), 0)
-    assert "0 addresses for 2 entries" in str(caught.value.__cause__)
-
-    def interrupt(code, entries):
-        raise KeyboardInterrupt
-
-    runtime.set_loader(interrupt, lambda handle: None)
-    with pytest.raises(KeyboardInterrupt):
-        runtime.load(scale_artifact(), 0)
-    # Nothing is left over for the next call.
-    with pytest.raises(NrtError) as caught:
+def test_an_error_says_why_once(runtime):
+    lib, out = runtime.lib, ffi.new("nrt_model_t **")
+    with pytest.raises(NrtError, match="not a sound artefact of this version"):
         runtime.load(b"damaged", 0)
-    assert caught.value.__cause__ is None
+    data = scale_artifact()
+    assert lib.nrt_load(data, len(data), 0, -1, out) == 0
+    assert ffi.string(lib.nrtx_load_error()) == b""
 
 
-def test_link_without_addresses_is_undone(runtime):
-    unlinked: list = []
-    runtime.set_loader(lambda code, entries: ([0] * len(entries), "handle"), unlinked.append)
-    assert status_of(runtime.load, scale_artifact(), 0) == Status.NRT_INVALID
-    assert unlinked == ["handle"]
+def test_libraries_must_be_loaded(runtime):
+    with pytest.raises(NrtError, match=r"NRT_INVALID.*the library /nonexistent/library.so is not loaded"):
+        runtime.set_loader([], ["/nonexistent/library.so"])
+    runtime.load(scale_artifact(), 0).unload()  # the loader of before stays
 
 
-def test_unlink_errors_are_raised(runtime):
-    def unlink(handle):
-        raise ValueError("cannot")
-
-    runtime.set_loader(lambda code, entries: ([4096] * len(entries), None), unlink)
-    model = runtime.load(scale_artifact(), 0, "m")
-    with pytest.raises(NrtError, match="unlinking neuron model 'm'") as caught:
-        model.unload()
-    assert isinstance(caught.value.__cause__, ValueError)
-    assert not model.is_alive
-
-
-def test_models_keep_the_loader_that_linked_them(runtime, linker):
-    model = runtime.load(scale_artifact(), 0)
-    runtime.set_loader(lambda code, entries: ([], None), lambda handle: pytest.fail("not mine"))
-    model.unload()
-    assert linker.linked == 0
-
-
-def test_closing_unlinks_and_forgets_the_loader(lib):
-    linker = Linker()
+def test_closing_unloads_and_forgets_the_loader(lib):
+    before = code_mappings()
     with open_runtime("software") as first:
-        first.set_loader(linker.link, linker.unlink)
+        first.set_loader([TARGET])
         model = first.load(scale_artifact(), 0)
-    assert linker.linked == 0
+        assert code_mappings() == before + 1
+        assert status_of(first.load, scale_artifact(target="another"), 0) == Status.NRT_UNSUPPORTED_NEFF_VERSION
+    assert code_mappings() == before
     assert not model.is_alive
     with open_runtime("software") as second:
-        assert status_of(second.load, scale_artifact(), 0) == Status.NRT_FAILURE
+        second.load(scale_artifact(target="another"), 0)
 
 
-def test_raw_loaders(lib):
-    assert lib.nrtx_set_loader(ffi.NULL) == 0
-    assert lib.nrtx_set_loader(ffi.new("nrtx_loader_t *")) == lib.NRT_INVALID
+def test_raw_loaders(lib, open_lib):
+    assert lib.nrtx_set_loader(ffi.NULL, 0, ffi.NULL, 0) == 0
+    for targets, libraries in [(1, 0), (0, 1)]:
+        assert lib.nrtx_set_loader(ffi.NULL, targets, ffi.NULL, libraries) == lib.NRT_INVALID
+        texts = ffi.new("char *[]", [ffi.NULL])
+        assert lib.nrtx_set_loader(texts, targets, texts, libraries) == lib.NRT_INVALID
+    lib.nrt_close()
+    assert lib.nrtx_set_loader(ffi.NULL, 0, ffi.NULL, 0) == lib.NRT_CLOSED
