@@ -1,6 +1,8 @@
 """Planner: the way up on a miss. A trace comes in, a plan goes back down (native/torch/plan.h).
 
 All policy is here: which traces are fused, what is looked for in the disk cache, what happens when a compilation fails.
+The stages of planning and the compiler are imported when something is planned or compiled: a process that finds
+everything on disk loads none of them.
 """
 
 from __future__ import annotations
@@ -14,38 +16,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from adaptive_eager import params
-from adaptive_eager.assemble import LaunchRecipe, assemble
 from adaptive_eager.background import Background, Job
-from adaptive_eager.batches import batch_sizes
 from adaptive_eager.cache.key import Fields
 from adaptive_eager.cache.store import KernelStore, NotWarm
-from adaptive_eager.compiler.codegen import CompileError
-from adaptive_eager.compiler.conversion import FLOATS
-from adaptive_eager.compiler.semantics import lookup
-from adaptive_eager.dataflow import analyse
-from adaptive_eager.expansion import expand
-from adaptive_eager.fusion import Fuser, HostStep
 from adaptive_eager.kernels import KernelService, LoadedKernel
-from adaptive_eager.lowering import REDUCTION_OPS
-from adaptive_eager.merging import merge_groups
-from adaptive_eager.rematerialisation import loaded_versions, rematerialise
-from adaptive_eager.row_programs import ROW_PROGRAMS
-from adaptive_eager.strips import strips
 from adaptive_eager.trace import Trace, read_trace
 from adaptive_eager.variants import Variants
+
+if TYPE_CHECKING:
+    from adaptive_eager.design import Design, Plan, Step
 
 log = logging.getLogger("adaptive_eager.planner")
 
 T = TypeVar("T")
 
-#: A step as the extension takes it: the number of a host node, or a strip: its launches, and which accesses are to
-#: scratch, as (launch, access, number of the scratch).
-Step = int | dict[str, Any]
-#: A plan as the extension takes it (native/torch/planner_bridge.cpp: parse_plan).
-Plan = dict[str, Any]
 Signature = tuple[int, int]
 
 #: Most sights until a window that failed is tried again; they double up to here.
@@ -77,7 +64,7 @@ class Planner:
     def plan_op(self, raw: dict[str, Any]) -> Plan:
         """Plan of a single op. Raises if its kernel cannot be compiled."""
         with _quiet_interpreter():
-            return self._uninterrupted(lambda: self._with_kernels(_design(read_trace(raw))))
+            return self._uninterrupted(lambda: self._plan_op(read_trace(raw)))
 
     def plan_window(
         self, raw: dict[str, Any], seen: int, number: int, sights: Callable[[int, int], int]
@@ -121,9 +108,17 @@ class Planner:
     def supports(self, op: str, kind: str, compute: str) -> bool:
         """Whether the compiler has an op in a compute dtype."""
         if kind == "reduction":
+            from adaptive_eager.lowering import REDUCTION_OPS
+
             return op in REDUCTION_OPS
         if kind == "row_program":
+            from adaptive_eager.compiler.conversion import FLOATS
+            from adaptive_eager.row_programs import ROW_PROGRAMS
+
             return op in ROW_PROGRAMS and compute in FLOATS
+        from adaptive_eager.compiler.builder import CompileError
+        from adaptive_eager.compiler.semantics import lookup
+
         try:
             row = lookup(op)
             row.check(row.arity[1], compute)
@@ -138,6 +133,10 @@ class Planner:
 
     # -- making plans ------------------------------------------------------------------------------------------------
 
+    def _plan_op(self, trace: Trace) -> Plan:
+        stored = self._stored_plan(trace)
+        return self._finish(trace, _design(trace)) if stored is None else stored
+
     def _plan_window(
         self, trace: Trace, seen: int, number: int, sights: Callable[[int, int], int]
     ) -> Plan | int | None:
@@ -149,11 +148,7 @@ class Planner:
             if waiting.job.error is not None:
                 raise waiting.job.error
             return self._finish(trace, waiting.design)
-        try:
-            stored = self._stored_plan(trace)
-        except Exception as error:  # trouble with the cache is never more than a compilation
-            log.warning("a stored plan cannot be used and is made anew: %s: %s", type(error).__name__, error)
-            stored = None
+        stored = self._stored_plan(trace)
         if stored is not None:
             return stored
         reason = self._stored_failure(trace)
@@ -180,13 +175,13 @@ class Planner:
         self.variants.note(trace, seen, number, time.perf_counter() - start)
         return plan
 
-    def _finish(self, trace: Trace, design: _Design) -> Plan:
+    def _finish(self, trace: Trace, design: Design) -> Plan:
         """The plan of a window, stored, with its kernels, which are compiled where need be."""
         plan = self._with_kernels(design)
         self.store.put("plan", self._plan_key(trace), self._serialise(trace, design), self._fields("plan", trace))
         return plan
 
-    def _with_kernels(self, design: _Design) -> Plan:
+    def _with_kernels(self, design: Design) -> Plan:
         return design.plan(lambda recipe: _launch(recipe.describe(), self.kernels.get(recipe.kernel)))
 
     def _uninterrupted(self, work: Callable[[], T]) -> T:
@@ -209,11 +204,19 @@ class Planner:
         """What the key of a plan, or of its failure, stands for."""
         return self.kernels.keys.fields(kind, _hex(trace.signature), params.keyed())
 
-    def _serialise(self, trace: Trace, design: _Design) -> bytes:
+    def _serialise(self, trace: Trace, design: Design) -> bytes:
         plan = design.plan(lambda recipe: {**recipe.describe(), "kernel": self.kernels.key_of(recipe.kernel)})
         return json.dumps({**plan, "words": trace.words.hex()}).encode()
 
     def _stored_plan(self, trace: Trace) -> Plan | None:
+        """The plan that is on disk, with its kernels; None if either is not, or cannot be used."""
+        try:
+            return self._read_plan(trace)
+        except Exception as error:  # trouble with the cache is never more than a compilation
+            log.warning("a stored plan cannot be used and is made anew: %s: %s", type(error).__name__, error)
+            return None
+
+    def _read_plan(self, trace: Trace) -> Plan | None:
         blob = self.store.get("plan", self._plan_key(trace))
         if blob is None:
             return None
@@ -280,62 +283,14 @@ def _hex(signature: Signature) -> str:
 class _Waiting(NamedTuple):
     """A window whose kernels are being compiled."""
 
-    design: _Design
+    design: Design
     job: Job
 
 
-class _Strip(NamedTuple):
-    """Launches without their kernels, and which accesses are to scratch."""
+def _design(trace: Trace) -> Design:
+    from adaptive_eager.design import design
 
-    recipes: list[LaunchRecipe]
-    scratch: list[list[int]]
-    batch: int  # steps from this one on that run together
-
-
-class _Design(NamedTuple):
-    """A plan without its kernels. A step is the number of a host node, or a strip."""
-
-    temporaries: list[list[int | str]]
-    steps: list[int | _Strip]
-
-    def recipes(self) -> list[LaunchRecipe]:
-        return [recipe for step in self.steps if isinstance(step, _Strip) for recipe in step.recipes]
-
-    def plan(self, launch: Callable[[LaunchRecipe], dict[str, Any]]) -> Plan:
-        """The plan, its launches as `launch` describes them."""
-        steps: list[Step] = [
-            step
-            if isinstance(step, int)
-            else {"launches": [launch(r) for r in step.recipes], "scratch": step.scratch, "batch": step.batch}
-            for step in self.steps
-        ]
-        return {"temporaries": self.temporaries, "steps": steps}
-
-
-def _design(trace: Trace) -> _Design:
-    """How a trace runs."""
-    trace = expand(trace)
-    flow = analyse(trace)
-    placed = rematerialise(trace, flow, merge_groups(trace, flow, Fuser(trace, flow).run()))
-    loaded = loaded_versions(flow, placed)
-    joined = strips(trace, placed)
-    steps: list[int | _Strip] = []
-    for step, batch in zip(joined, batch_sizes(trace, joined), strict=True):
-        if isinstance(step, HostStep):
-            steps.append(step.node.recorded)
-            continue
-        strip = [assemble(trace, flow, group, loaded, len(step.groups) > 1) for group in step.groups]
-        steps.append(_Strip(strip, _scratch(strip, step.scratch), batch))
-    return _Design([[t.like, t.keep, t.dtype] for t in trace.temporaries], steps)
-
-
-def _scratch(strip: list[LaunchRecipe], geometries: list[int]) -> list[list[int]]:
-    return [
-        [launch, access, geometries.index(geometry)]
-        for launch, recipe in enumerate(strip)
-        for access, geometry in enumerate(recipe.geometries)
-        if geometry in geometries
-    ]
+    return design(trace)
 
 
 def _in_background() -> bool:

@@ -14,8 +14,8 @@ from typing import Any
 from traces import Tensor, TraceBuilder, strides_of
 
 from adaptive_eager.assemble import LaunchRecipe
+from adaptive_eager.design import design
 from adaptive_eager.expansion import expand
-from adaptive_eager.planner import _design
 from adaptive_eager.trace import FIRST_TEMPORARY, Node, Scalar, Trace
 
 PRIME = 10007
@@ -238,7 +238,7 @@ def run_both(t: TraceBuilder, live, random: Random | None = None, backwards: boo
     for node in trace.nodes:
         one_by_one.run_node(node)
     random = random or Random(0)
-    for step in in_some_order(_design(recorded).steps, random):
+    for step in in_some_order(design(recorded).steps, random):
         if isinstance(step, int):
             by_plan.run_node(recorded.nodes[step])
         else:

@@ -131,11 +131,15 @@ class TestPlans:
             "acc_bytes", "block",
         }  # fmt: skip
 
-    def test_single_op(self, process):
+    def test_single_op(self, process, restart):
         t = TraceBuilder()
         t.map("exp", t.input("f32", ("B", "N")))
-        assert ops_of(process.planner.plan_op(t.raw())) == [[1]]
-        assert process.store.keys("plan") == []  # plans of single ops are made too quickly to be stored
+        plan = process.planner.plan_op(t.raw())
+        assert ops_of(plan) == [[1]]
+        again = restart()
+        asked = again.kernels.asked
+        assert plain(again.planner.plan_op(t.raw())) == plain(plan)
+        assert again.kernels.asked == asked  # found: neither planned nor compiled
 
     def test_single_op_that_cannot_be_compiled(self, process):
         process.kernels.refuse = {"exp"}

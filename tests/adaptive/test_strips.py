@@ -13,7 +13,7 @@ from row_calls import layer_norm, softmax, softmax_backward
 from traces import TraceBuilder
 
 from adaptive_eager import params
-from adaptive_eager.planner import _design
+from adaptive_eager.design import design
 
 
 def strips_of(t, live):
@@ -23,7 +23,7 @@ def strips_of(t, live):
         assert by_plan == expected
     return [
         step if isinstance(step, int) else [sorted(set(recipe.nodes)) for recipe in step.recipes]
-        for step in _design(t.build(live)).steps
+        for step in design(t.build(live)).steps
     ]
 
 
