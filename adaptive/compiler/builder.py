@@ -36,6 +36,11 @@ def bits_of(ty: str) -> int:
     return _FLOAT_BITS[ty] if ty in _FLOAT_BITS else int(ty[1:])
 
 
+def suffix(ty: str) -> str:
+    """How an element type is written in the name of an overloaded intrinsic."""
+    return {"float": "f32", "double": "f64"}.get(ty, ty)
+
+
 def literal(ty: str, value: float | int | bool) -> str:
     """LLVM text of a scalar constant, exact: floats are printed as bits."""
     if ty == "float":
@@ -198,6 +203,15 @@ class Builder:
             self.put(level, f"select <{self.lanes} x i1> {condition.ref}, {v} {a.ref}, {v} {b.ref}"), a.ty, level
         )
 
+    def masked_gather(self, ty: str, base: str, offset: Val) -> Val:
+        """The elements of a type that lie `offset` elements, an i64 vector, after a pointer."""
+        places = self.put(BODY, f"getelementptr {ty}, ptr {base}, {self.vector('i64')} {offset.ref}")
+        pointers, mask, element = self.vector("ptr"), self.vector("i1"), self.vector(ty)
+        name = f"llvm.masked.gather.v{self.lanes}{suffix(ty)}.v{self.lanes}p0"
+        self.declare(name, element, (pointers, "i32", mask, element))
+        call = f"call {element} @{name}({pointers} {places}, i32 1, {mask} splat (i1 true), {element} poison)"
+        return Val(self.put(BODY, call), ty, BODY)
+
     def convert(self, op: str, a: Val, ty: str) -> Val:
         """A conversion instruction: zext, sext, trunc, sitofp, uitofp, fptosi, fptrunc, fpext, bitcast."""
         return Val(self.put(a.level, f"{op} {self.vector(a.ty)} {a.ref} to {self.vector(ty)}"), ty, a.level)
@@ -212,8 +226,7 @@ class Builder:
     def intrinsic(self, name: str, *operands: Val) -> Val:
         """Call an overloaded LLVM intrinsic whose operands and result all have one type."""
         ty = operands[0].ty
-        short = {"float": "f32", "double": "f64"}.get(ty, ty)
-        return self.call(f"llvm.{name}.v{self.lanes}{short}", ty, *operands)
+        return self.call(f"llvm.{name}.v{self.lanes}{suffix(ty)}", ty, *operands)
 
     def call(self, function: str, result: str, *operands: Val) -> Val:
         """Call a function on vectors; declares it unless it is one of the module's helpers."""
@@ -232,20 +245,37 @@ class Builder:
     def copysign(self, a: Val, sign: Val) -> Val:
         return self.intrinsic("copysign", a, sign)
 
-    def report_if_any(self, bad: Val) -> None:
-        """Set the launch's error flag if any real lane is `bad`, without a branch and without racing other threads.
+    def report_if_any(self, bad: Val, value: Val | None = None) -> None:
+        """Set the launch's error word if any real lane is `bad`, without a branch and without racing other threads.
+        `value`: an i64 vector, of which the first bad lane is reported.
 
         A store that always happens could erase what another thread reported, so an innocent block reads and writes a
         private word instead.
         """
         self.reports_errors = True
-        if self.real_lanes is not None:
-            bad = self.and_(bad, self.real_lanes())
-        level, lanes = bad.level, self.lanes
+        real = self.real_lanes() if self.real_lanes is not None else None
+        if real is not None and (bad.level >= BODY or real.level <= bad.level):
+            bad = self.and_(bad, real)  # what is known before a block is the same in all its lanes, some of them real
+        level, lanes = max(bad.level, value.level if value is not None else ENTRY), self.lanes
         mask = self.put(level, f"bitcast <{lanes} x i1> {bad.ref} to i{lanes}")
         hit = self.put(level, f"icmp ne i{lanes} {mask}, 0")
         word = self.put(level, f"select i1 {hit}, ptr %error, ptr %noerror")
-        old = self.put(level, f"load i32, ptr {word}")
-        first = self.put(level, f"icmp eq i32 {old}, 0")
-        new = self.put(level, f"select i1 {first}, i32 {self.ordinal + 1}, i32 {old}")
-        self.line(level, f"store i32 {new}, ptr {word}")
+        old = self.put(level, f"load i64, ptr {word}")
+        first = self.put(level, f"icmp eq i64 {old}, 0")
+        code = str(self.ordinal + 1)
+        if value is not None:
+            code = self.put(level, f"or i64 {self._reported(value, mask, level)}, {code}")
+        new = self.put(level, f"select i1 {first}, i64 {code}, i64 {old}")
+        self.line(level, f"store i64 {new}, ptr {word}")
+
+    def _reported(self, value: Val, mask: str, level: int) -> str:
+        """The first lane of a mask, held within 48 bits and shifted above the ordinal."""
+        lanes, bits = self.lanes, f"i{self.lanes}"
+        self.declare(f"llvm.cttz.{bits}", bits, (bits, "i1"))
+        first = self.put(level, f"call {bits} @llvm.cttz.{bits}({bits} {mask}, i1 false)")
+        lane = self.put(level, f"and {bits} {first}, {lanes - 1}")
+        held = self.put(level, f"extractelement {self.vector('i64')} {value.ref}, {bits} {lane}")
+        for name, limit in (("smin", 2**47 - 1), ("smax", -(2**47))):
+            self.declare(f"llvm.{name}.i64", "i64", ("i64", "i64"))
+            held = self.put(level, f"call i64 @llvm.{name}.i64(i64 {held}, i64 {limit})")
+        return self.put(level, f"shl i64 {held}, 16")

@@ -5,8 +5,8 @@ program run at every point, and for reductions a second program run once for eac
 and scalars are runtime values: a kernel serves every size of its layout class.
 
 Values are numbered: the program of a kernel is one list of `Instr`, and the value of `program[i]` is `i`; the epilogue
-continues the numbering (`epilogue[j]` is `len(program) + j`). Instructions that are not ATen ops: `load`, `scalar`,
-`constant`, `index`, `reduce`, `extreme`.
+continues the numbering (`epilogue[j]` is `len(program) + j`). Instructions that are not ATen ops: `load`, `gather`,
+`scalar`, `constant`, `index`, `reduce`, `extreme`.
 
 The canonical text of a kernel (`Kernel.text()`) is what the kernel's cache key is made from, so two kernels with equal
 text are the same kernel. Nothing that is not in the text may change the generated code, but the target.
@@ -46,6 +46,11 @@ class Instr:
 
     op      canonical op name (the ATen base name: "add", "gt", "gelu_backward", ...), or
             "load"   attrs = (access index,)         value of that access at this point, dtype = the access's dtype
+            "gather" attrs = (access index, wraps)   element of that access, its *table*, `index * stride` elements from
+                                                      where it is at this point, summed over args = (index, stride,
+                                                      size) * n, all i64. An index that is not below its size, or is
+                                                      negative and does not wrap, is a data error and stands for 0, so
+                                                      no size may be 0. A table is not loaded from in any other way
             "scalar" attrs = (scalar index, kind)     runtime scalar; kind "f" (double bits) or "i" (int64 bits);
                                                       dtype is the value's type: kind "f" -> "f64", "i" -> "i64"
             "constant" attrs = (hexadecimal text of a float,)   dtype f64

@@ -12,9 +12,10 @@ from adaptive_eager.compiler.usage import used_by
 def emit_map(kernel: Kernel, b: Builder, name: str = "define void @k") -> list[str]:
     """Functions of a map kernel: `void @k(ptr args, i64 begin, i64 end)`. `name`: how its definition begins."""
     rank = len(kernel.dims)
-    loads = used_by(kernel.program, (s.value for s in kernel.stores)).loads
+    usage = used_by(kernel.program, (s.value for s in kernel.stores))
     row_dims, vector_dim = (list(range(rank - 1)), rank - 1) if rank else ([], None)
-    nest = Nest(b, kernel.accesses, loads, {s.access for s in kernel.stores}, row_dims, vector_dim)
+    stores = {s.access for s in kernel.stores}
+    nest = Nest(b, kernel.accesses, usage.loads, stores, row_dims, vector_dim, tables=usage.tables)
     b.real_lanes = nest.real_lanes
     program = Program(b, kernel.program, tuple(a.dtype for a in kernel.accesses), nest)
     stored = [(s.access, program.stored(s.value, kernel.accesses[s.access].dtype)) for s in kernel.stores]
@@ -29,7 +30,7 @@ def emit_map(kernel: Kernel, b: Builder, name: str = "define void @k") -> list[s
 def _head(nest: Nest, b: Builder, more: list[str]) -> list[str]:
     text = ["entry:", *nest.staging()]
     if b.reports_errors:
-        text.append("%noerror = alloca i32, align 4")
+        text.append("%noerror = alloca i64, align 8")
     # Nothing may be read when there is nothing to do: the pointers need not be valid.
     text += ["%go = icmp slt i64 %begin, %end", "br i1 %go, label %setup, label %exit", "setup:"]
     return text + load_arguments(("ptrs", "sizes", "strides", "scalars", "error")) + more

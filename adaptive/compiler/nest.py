@@ -6,17 +6,28 @@ stack and its outputs copied back, so an element's bits never depend on where th
 where the target has them: a row of a few elements is nothing but such a block.
 
 Names in the generated text, for access j:  %p<j> pointer at loop level ENTRY, %r<j> at ROW, %b<j> and %s<j> base
-pointer and element stride of the running SEGMENT, %st<j> staging buffer.
+pointer and element stride of the running SEGMENT, %st<j> staging buffer. Rows that gathers pick from their tables are
+accesses of the nest too, numbered after the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adaptive_eager.compiler import conversion
-from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, CompileError, Val, bits_of, literal
-from adaptive_eager.compiler.loop_ir import BROADCAST, ITEMSIZE, UNIT, Access
+from adaptive_eager.compiler.builder import (
+    BODY,
+    ENTRY,
+    ROW,
+    SEGMENT,
+    Builder,
+    CompileError,
+    Val,
+    bits_of,
+    literal,
+)
+from adaptive_eager.compiler.loop_ir import BROADCAST, ITEMSIZE, STRIDED, UNIT, Access
 
 #: 1 in memory form: padding that no operation objects to.
 _ONE = {"bf16": 0x3F80, "f16": 0x3C00}
@@ -91,14 +102,18 @@ class Nest:
         vector_dim: int | None,
         outer_dims: Sequence[int] = (),
         one_point: bool = False,
+        tables: Iterable[int] = (),
     ):
         """`outer_dims` are fixed for the whole nest: their offsets are in the ENTRY pointers. A nest of `one_point` has
-        no loops at all: its operations are in ENTRY, and it is written by `store_point`."""
+        no loops at all: its operations are in ENTRY, and it is written by `store_point`. `tables`: accesses of gathers,
+        none of them among the loads or stores."""
         self.b = builder
-        self.accesses = accesses
+        self.accesses = list(accesses)
         self.loads = sorted(loads)
         self.stores = sorted(stores)
-        self.used = sorted(loads | stores)
+        self.tables = sorted(tables)
+        self.picked: list[int] = []  # rows of tables
+        self.used = sorted({*loads, *stores, *self.tables})
         self.row_dims = list(row_dims)
         self.outer_dims = list(outer_dims)
         self.vector_dim = vector_dim
@@ -114,7 +129,13 @@ class Nest:
         return BROADCAST if dim is None or dim >= len(moves) else moves[dim]
 
     def _in_rows(self, access: int) -> bool:
-        return any(self.moves(access, d) != BROADCAST for d in self.row_dims)
+        return access in self.picked or any(self.moves(access, d) != BROADCAST for d in self.row_dims)
+
+    @property
+    def _moving(self) -> list[int]:
+        """Accesses that are walked along the vector dimension, in blocks."""
+        walked = [j for j in self.used if j not in self.tables] + self.picked
+        return [j for j in walked if self._along_vector(j)]
 
     def _along_vector(self, access: int) -> bool:
         # A store that does not move along the vector dimension belongs to a nest of one point.
@@ -146,6 +167,30 @@ class Nest:
             element = b.put(BODY, f"load {ty}, ptr {where}, align 1")
             gathered = b.put(BODY, f"insertelement {b.vector(ty)} {gathered}, {ty} {element}, i32 {lane}")
         return Val(gathered, ty, BODY)
+
+    def gather(self, table: int, offset: Val) -> Val:
+        """Memory form of a table's elements at an offset from where the table is at the block's points. Where the
+        offset does not change along the vector dimension, that is an access like any other."""
+        b, ty, v = self.b, self.memory_type(table), self.vector_dim
+        base = f"%r{table}" if self._in_rows(table) else f"%p{table}"
+        if offset.level <= ROW:
+            row = len(self.accesses)
+            self.accesses.append(self.accesses[table])
+            self.picked.append(row)
+            self.loads.append(row)
+            first = b.put(ROW, f"extractelement {b.vector('i64')} {offset.ref}, i32 0")
+            b.line(ROW, f"%r{row} = getelementptr {ty}, ptr {base}, i64 {first}")
+            if self.moves(table, v) == STRIDED:
+                b.line(ENTRY, f"%s{row}.{v} = add i64 %s{table}.{v}, 0")
+            return self.load(row)
+        if self.moves(table, v) != BROADCAST:
+            columns = b.add(b.splat("%i", "i64", BODY), b.lane_numbers("i64"))
+            if self.moves(table, v) == STRIDED:
+                columns = b.mul(columns, b.splat(f"%s{table}.{v}", "i64", ENTRY))
+            offset = b.add(offset, columns)
+        # Lanes past the row's end read its first element, which is there.
+        offset = b.select(self.real_lanes(), offset, b.const("i64", 0))
+        return b.masked_gather(ty, base, offset)
 
     def _lane_pointers(self, access: int) -> list[str]:
         b, ty = self.b, self.memory_type(access)
@@ -249,11 +294,7 @@ class Nest:
 
     def staging(self) -> list[str]:
         """Stack buffers, for the entry block."""
-        return self.b.locals + [
-            f"%st{j} = alloca {self.b.vector(self.memory_type(j))}, align 64"
-            for j in self.used
-            if self._along_vector(j)
-        ]
+        return self.b.locals + [f"%st{j} = alloca {self.b.vector(self.memory_type(j))}, align 64" for j in self._moving]
 
     def entry_pointers(self) -> list[str]:
         """Pointers and strides of every access. Needs %ptrs, %strides, and %x<d> for the outer dimensions."""
@@ -315,7 +356,7 @@ class Nest:
         """Blocks over columns [first, end): full ones, then the tail. Control comes from block `before` and leaves to
         label `row.done`. A carried value comes in as %<stem>.row, is %<stem> in the body, %<stem>.out afterwards."""
         lanes = self.b.lanes
-        moving = [j for j in self.used if self._along_vector(j)]
+        moving = self._moving
         strided = [j for j in moving if self.moves(j, self.vector_dim) != UNIT]
         base = {j: f"%r{j}" if self._in_rows(j) else f"%p{j}" for j in moving}
         stride = {

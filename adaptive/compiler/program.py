@@ -7,6 +7,7 @@ from typing import Protocol
 
 from adaptive_eager.compiler import conversion
 from adaptive_eager.compiler.builder import ENTRY, Builder, CompileError, Val
+from adaptive_eager.compiler.gather import offset_of
 from adaptive_eager.compiler.loop_ir import Instr
 from adaptive_eager.compiler.semantics import lookup
 
@@ -16,6 +17,9 @@ class Points(Protocol):
 
     def load(self, access: int) -> Val:
         """Memory form of an access at the points."""
+
+    def gather(self, access: int, offset: Val) -> Val:
+        """Memory form of elements of an access's table: `offset` elements from its start, an i64 vector."""
 
     def index(self, dims: Sequence[int]) -> Val:
         """Row-major linear index of the points over some loop dims, an i64 vector."""
@@ -75,6 +79,8 @@ class Program:
         if instr.op == "load":
             access = int(instr.attrs[0])
             return conversion.from_memory(self.builder, self.points.load(access), self.access_dtypes[access])
+        if instr.op == "gather":
+            return self._gather(instr)
         if instr.op == "scalar":
             return self._scalar(instr)
         if instr.op == "constant":
@@ -87,6 +93,12 @@ class Program:
         if instr.op == "reduce":
             raise CompileError("reduce: a reduction's value may only be used by the epilogue")
         return self._operation(instr)
+
+    def _gather(self, instr: Instr) -> Val:
+        access, wraps = int(instr.attrs[0]), bool(instr.attrs[1])
+        self.builder.ordinal = instr.ordinal
+        offset = offset_of(self.builder, [self._cast(a, "i64", exact=False) for a in instr.args], wraps)
+        return conversion.from_memory(self.builder, self.points.gather(access, offset), self.access_dtypes[access])
 
     def _scalar(self, instr: Instr) -> Val:
         """A runtime scalar: read and spread once a call."""

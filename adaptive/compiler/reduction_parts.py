@@ -133,7 +133,7 @@ class Part:
         ]
 
     def error_word(self) -> list[str]:
-        return ["%noerror = alloca i32, align 4"] if self.b.reports_errors else []
+        return ["%noerror = alloca i64, align 8"] if self.b.reports_errors else []
 
 
 class Chunk(Part):
@@ -142,9 +142,11 @@ class Chunk(Part):
     def __init__(self, kernel: Kernel, b: Builder, layout: Layout):
         super().__init__(kernel, b, layout)
         results = [r.argument for r in self.reductions] + [s.value for s in kernel.stores]
-        loads = used_by(kernel.program, results).loads
+        usage = used_by(kernel.program, results)
         stores = {s.access for s in kernel.stores}
-        self.nest = Nest(self.b, kernel.accesses, loads, stores, self.row_dims, self.last, self.outer_dims)
+        self.nest = Nest(
+            self.b, kernel.accesses, usage.loads, stores, self.row_dims, self.last, self.outer_dims, tables=usage.tables
+        )
         self.b.real_lanes = self.nest.real_lanes
         self.program = Program(self.b, kernel.program, self.dtypes, self.nest)
 
@@ -181,8 +183,10 @@ class Finish(Part):
     def __init__(self, kernel: Kernel, b: Builder, layout: Layout):
         super().__init__(kernel, b, layout)
         everything = kernel.program + kernel.epilogue
-        loads = used_by(everything, (s.value for s in kernel.final_stores)).loads
-        for j in loads:
+        usage = used_by(everything, (s.value for s in kernel.final_stores))
+        if usage.tables:
+            raise CompileError("gather: not in an epilogue")
+        for j in usage.loads:
             if any(
                 m != BROADCAST and kind == REDUCED
                 for kind, m in zip(kernel.dims, kernel.accesses[j].moves, strict=True)
@@ -190,7 +194,9 @@ class Finish(Part):
                 raise CompileError(f"epilogue: access {j} moves along a reduced dimension")
         stores = {s.access for s in kernel.final_stores}
         vector_dim = None if self.inner else self.last
-        self.nest = Nest(self.b, kernel.accesses, loads, stores, (), vector_dim, self.outer_dims, one_point=self.inner)
+        self.nest = Nest(
+            self.b, kernel.accesses, usage.loads, stores, (), vector_dim, self.outer_dims, one_point=self.inner
+        )
         self.program = Program(self.b, everything, self.dtypes, self.nest)
         #: Operations that combine a chunk's accumulators with the totals.
         self.join = Builder(b.target, b.declarations, b.helpers, prefix="j")

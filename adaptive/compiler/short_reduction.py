@@ -39,11 +39,11 @@ class ShortRows:
         self.reductions = reductions_of(kernel)
         everything = kernel.program + kernel.epilogue
         results = [r.argument for r in self.reductions] + [s.value for s in kernel.stores]
-        self.loads = (
-            used_by(kernel.program, results).loads | used_by(everything, (s.value for s in kernel.final_stores)).loads
-        )
+        points, rows = used_by(kernel.program, results), used_by(everything, (s.value for s in kernel.final_stores))
+        self.loads = points.loads | rows.loads
+        self.tables = points.tables
         self.stores = {s.access for s in (*kernel.stores, *kernel.final_stores)}
-        self.used = sorted(self.loads | self.stores)
+        self.used = sorted(self.loads | self.stores | self.tables)
         self._loaded: dict[tuple[int, int], Val] = {}
         self._points()
         self._epilogue()
@@ -126,6 +126,18 @@ class ShortRows:
         volatile = " volatile" if j in self.loads else ""  # or it may become a masked store: see Nest.store
         return f"store{volatile} {b.vector(value.ty)} {value.ref}, ptr {where}, align 1"
 
+    def gather(self, b: Builder, table: int, offset: Val) -> Val:
+        """Memory form of a table's elements at an offset from where the table is at a vector of rows and a column."""
+        if self._moves(table, self.row):
+            rows = b.add(b.splat("%l", "i64", SEGMENT), b.lane_numbers("i64"))
+            offset = b.add(offset, b.mul(rows, b.splat(f"%s{table}.{self.row}", "i64", ENTRY)))
+        if self._moves(table, self.column):
+            column = b.put(BODY, f"mul i64 %i, %s{table}.{self.column}")
+            offset = b.add(offset, b.splat(column, "i64", BODY))
+        # Lanes past the last row read the first one's element, which is there.
+        offset = b.select(self._mask(b), offset, b.const("i64", 0))
+        return b.masked_gather(memory_type(self.kernel.accesses[table]), f"%g{table}", offset)
+
     def index(self, b: Builder, dims: Sequence[int]) -> Val:
         """Row-major linear index of the points over `dims`, an i64 vector."""
         names = {self.row: "%at.row", self.column: "%i"} | {d: f"%x{d}" for d in range(self.row)}
@@ -165,7 +177,7 @@ class ShortRows:
         b, e, rank = self.b, self.e, self.rank
         text = ["define internal void @short(ptr %args, i64 %begin, i64 %end) #0 {", "entry:", *b.locals, *e.locals]
         for j in self.used:
-            if self._moves(j, self.row):
+            if self._moves(j, self.row) and j not in self.tables:
                 size = GROUP * (SHORT if self._moves(j, self.column) else 1)
                 text.append(f"%b{j} = alloca [{size} x {memory_type(self.kernel.accesses[j])}], align 64")
         if b.reports_errors or e.reports_errors:
@@ -270,6 +282,9 @@ class _Points:
 
     def load(self, access: int) -> Val:
         return self._rows.load(self._b, access)
+
+    def gather(self, access: int, offset: Val) -> Val:
+        return self._rows.gather(self._b, access, offset)
 
     def index(self, dims: Sequence[int]) -> Val:
         return self._rows.index(self._b, dims)

@@ -59,8 +59,9 @@ class _Tiles:
         self.rank = len(kernel.dims)
         self.t, self.v = self.rank - 2, self.rank - 1
         self.stores = {s.access for s in kernel.stores}
-        self.loads = used_by(kernel.program, (s.value for s in kernel.stores)).loads
-        self.used = sorted(self.loads | self.stores)
+        usage = used_by(kernel.program, (s.value for s in kernel.stores))
+        self.loads = usage.loads
+        self.used = sorted(usage.loads | usage.tables | self.stores)
         self.crossing = [j for j in self.used if kernel.crosses(j)]
 
     def text(self, copied: int | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Usage: which instructions, loads and reductions a set of results needs."""
+"""Usage: which instructions, loads, tables and reductions a set of results needs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from adaptive_eager.compiler.loop_ir import Instr
 
 @dataclass
 class Usage:
-    """Value numbers and access indices reached from some results; reductions are leaves."""
+    """Value numbers and access indices (`loads`; `tables`: of gathers) reached from some results; reductions are
+    leaves."""
 
     values: set[int] = field(default_factory=set)
     loads: set[int] = field(default_factory=set)
+    tables: set[int] = field(default_factory=set)
     reductions: list[int] = field(default_factory=list)
 
 
@@ -32,6 +34,8 @@ def used_by(instructions: tuple[Instr, ...], results: Iterable[int]) -> Usage:
         elif instr.op == "load":
             usage.loads.add(int(instr.attrs[0]))
         else:
+            if instr.op == "gather":
+                usage.tables.add(int(instr.attrs[0]))
             pending.extend(instr.args)
     usage.reductions.sort()
     return usage

@@ -117,7 +117,7 @@ NRT_STATUS run(const Bound& bound, int repeat_count) {
     ptrs.push_back(bound.tensors[i]->data());
   }
 
-  int32_t error = 0;
+  int64_t error = 0;
   nrtx_kernel_args args = {};
   args.ptrs = ptrs.data();
   args.sizes = launch.sizes.data();

@@ -122,7 +122,7 @@ class Runner:
 
     def run(self, tensors, sizes, scalars=(), splits=None, phases=False, items=None) -> int:
         """Run over every item. `splits`: inner boundaries between calls; `phases`: as phases 1 and 2; `items`: their
-        number, if it does not follow from the kept sizes. Returns the error flag. Tensors are already expanded to the
+        number, if it does not follow from the kept sizes. Returns the error word. Tensors are already expanded to the
         loop's shape (same number of dims as the kernel)."""
         rank = len(self.kernel.dims)
         ptrs = (ctypes.c_void_p * max(1, len(tensors)))(*(t.data_ptr() for t in tensors))
@@ -134,7 +134,7 @@ class Runner:
         ]
         stride_array = (ctypes.c_int64 * max(1, len(strides)))(*strides)
         scalar_array = (ctypes.c_uint64 * max(1, len(scalars)))(*(scalar_bits(s) for s in scalars))
-        error = ctypes.c_int32(0)
+        error = ctypes.c_int64(0)
         chunks = chunks_of(self.kernel, tuple(sizes)) if self.kernel.is_reduction else Chunks()
         items = self.items(tuple(sizes)) if items is None else items
         partials = torch.empty(max(1, items * chunks.n_chunks * self.compiled.acc_bytes // 8 + 8), dtype=torch.int64)
