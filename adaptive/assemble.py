@@ -65,6 +65,7 @@ class Assembler:
     _loads: dict[tuple[int, int, bool], int] = field(default_factory=dict)
     _values: dict[tuple[int, int], int] = field(default_factory=dict)  # (node, output) -> value
     _scalars: list[Scalar] = field(default_factory=list)
+    _tables: set[int] = field(default_factory=set)  # slots that are gathered from
 
     def run(self) -> LaunchRecipe:
         lowering = Lowering()
@@ -94,13 +95,19 @@ class Assembler:
     # -- values ------------------------------------------------------------------------------------------------------
 
     def _lower(self, node: Node, lowering: Lowering, final: bool) -> None:
-        operands = [self._operand(node, k, lowering, final) for k in range(len(node.inputs))]
+        loaded = range(1 if node.is_gather else 0, len(node.inputs))
+        operands = [self._operand(node, k, lowering, final) for k in loaded]
         scalars = []
         for scalar in node.scalars:
             scalars.append(len(self._scalars))
             self._scalars.append(scalar)
         if node.kind == "reduction":
             lowering.begin_reduction(node, operands[0], scalars, self._one_point)
+        elif node.is_gather:
+            table = self._access(node.inputs[0], final)
+            self._tables.add(table)
+            stored = self._stored_dtypes(node)[0]
+            self._values[node.index, 0] = lowering.gather(node, table, operands, scalars, stored)
         else:
             for k, value in enumerate(lowering.map(node, operands, scalars, self._stored_dtypes(node))):
                 self._values[node.index, k] = value
@@ -148,7 +155,7 @@ class Assembler:
             loops = merge(walk, walks) or [LoopDim(())]
             kinds, kind = "k" * len(loops), "map"
             if not self.in_strip and not any(i.op == "index" for i in lowering.program):
-                loops, crossing = tiled(loops, moves)
+                loops, crossing = tiled(loops, moves, self._tables)
                 if any(crossing):
                     kind = "tile"
         else:
@@ -191,7 +198,7 @@ class Assembler:
         votes: dict[tuple[int, ...], int] = {}
         for access, slot in enumerate(self._slots):
             geometry = self.trace.geometries[slot.geometry]
-            if geometry.shape == shape:
+            if geometry.shape == shape and access not in self._tables:
                 walk = tuple(walk_order(geometry))
                 votes[walk] = votes.get(walk, 0) + 1 + (access in stored)
         return list(max(votes.items(), key=lambda vote: vote[1])[0])

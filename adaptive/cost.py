@@ -7,6 +7,7 @@ rough, from single measurements on one AVX2 core (bench/op_cost.py measures them
 from __future__ import annotations
 
 from adaptive_eager.compiler.loop_ir import BROADCAST, Kernel
+from adaptive_eager.trace import GATHERS
 
 _WEIGHTS = {
     "exp": 16, "exp2": 16, "expm1": 60, "sigmoid": 24, "silu": 24, "log": 42, "log2": 44, "log10": 44, "log1p": 46,
@@ -15,6 +16,7 @@ _WEIGHTS = {
     "mish_backward": 150, "softplus": 92, "elu": 64, "logaddexp": 90, "xlogy": 43, "logit": 47, "asinh": 145,
     "bernoulli": 18, "uniform_": 18, "normal_": 40, "log_normal_": 56, "exponential_": 30, "geometric_": 30,
     "cauchy_": 60, "random_": 38,
+    **dict.fromkeys(GATHERS, 12),
     "acosh": 120, "atanh": 75, "remainder": 52, "fmod": 48, "floor_divide": 76, "div": 2, "sqrt": 4,
 }  # fmt: skip
 
@@ -26,11 +28,18 @@ def op_cost(op: str) -> int:
 
 def kernel_cost(kernel: Kernel) -> int:
     """Work at one point of the kernel's loop nest, in quarters of a float32 addition."""
-    uniform: list[bool] = []  # the same at every point: computed once a call
+    last = len(kernel.dims) - 1
+    along: list[set[int]] = []  # loop dims along which each value changes
+    total = len(kernel.stores)
     for i in kernel.program:
-        still = i.op == "load" and not kernel.accesses[int(i.attrs[0])].moves.strip(BROADCAST)
-        uniform.append(
-            i.op in ("scalar", "constant") or still or (bool(i.args) and all(a < 0 or uniform[a] for a in i.args))
-        )
-    moving = (i for i, same in zip(kernel.program, uniform, strict=True) if not same)
-    return max(1, sum(op_cost(i.op) for i in moving) + len(kernel.stores))
+        of_operands = set().union(*(along[a] for a in i.args if a >= 0))
+        own: set[int] = set()
+        if i.op in ("load", "gather"):
+            own = {d for d, move in enumerate(kernel.accesses[int(i.attrs[0])].moves) if move != BROADCAST}
+        elif i.op == "index":
+            own = {int(d) for d in i.attrs}
+        along.append(of_operands | own)
+        if along[-1]:  # else it is the same at every point, and computed once a call
+            row = i.op == "gather" and last not in of_operands
+            total += op_cost("load" if row else i.op)
+    return max(1, total)

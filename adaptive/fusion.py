@@ -233,7 +233,7 @@ class Fuser:
 
     def _fits_finals(self, node: Node, group: Group) -> bool:
         # An update of several tensors stays by itself: many alike ones are launched together.
-        if group.order is None or node.op in COUNTED or len(node.outputs) > 1:
+        if group.order is None or node.op in COUNTED or node.is_gather or len(node.outputs) > 1:
             return False
         out = self.trace.geometries[node.outputs[0].geometry]
         if out.shape not in group.kept_shapes or out.layout != group.kept_layout or out.layout != b"":

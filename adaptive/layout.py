@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -102,11 +102,17 @@ def merge(dims: list[int], tensors: list[Moves]) -> list[LoopDim]:
     return [LoopDim(tuple(loop)) for loop in loops]
 
 
-def tiled(loops: list[LoopDim], tensors: list[Moves]) -> tuple[list[LoopDim], list[bool]]:
+def tiled(
+    loops: list[LoopDim], tensors: list[Moves], tables: Container[int] = ()
+) -> tuple[list[LoopDim], list[bool]]:
     """Loops of a map in the order in which tiles are walked, and which tensors cross them: those that are contiguous
-    along the last loop but one, where others are along the last. No tensor crosses where rows are as good."""
+    along the last loop but one, where others are along the last. No tensor crosses where rows are as good. Those whose
+    numbers are in `tables` do not lie in tiles."""
     *outer, last = loops
-    across = [t for t in tensors if t.dim(last.dims[-1]) >= 0 and not t.unit(last)] if last.dims else []
+    across = []
+    if last.dims:
+        lying = [t for k, t in enumerate(tensors) if k not in tables]
+        across = [t for t in lying if t.dim(last.dims[-1]) >= 0 and not t.unit(last)]
     votes = [sum(t.unit(loop) for t in across) for loop in outer]
     most = max(votes, default=0)
     if not 0 < most <= MAX_CROSSING or not any(t.unit(last) for t in tensors):

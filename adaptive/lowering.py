@@ -23,7 +23,7 @@ _NORM_KINDS = {"0": "sum", "1": "sum", "2": "sum", "inf": "amax", "-inf": "amin"
 
 #: Ops whose values depend on where the point is: on its row-major index, or on the indices along its last two dims.
 COUNTED = {
-    "arange": "linear", "tril": "dims", "triu": "dims", "is_index": "dim",
+    "arange": "linear", "tril": "dims", "triu": "dims", "is_index": "dim", "one_hot": "dim",
     **dict.fromkeys(("bernoulli", "uniform_", "normal_", "log_normal_", "exponential_"), "linear"),
     **dict.fromkeys(("geometric_", "cauchy_", "random_"), "linear"),
 }  # fmt: skip
@@ -102,6 +102,14 @@ class Lowering:
             attrs = () if op == "div" and node.attrs == ("none",) else node.attrs
             values = [self._emit(node.index, op, tuple(args), node.compute, node.result, attrs)]
         return [self._as(v, node.result, dtype, node.index) for v, dtype in zip(values, stored, strict=True)]
+
+    def gather(self, node: Node, table: int, indices: list[int], scalars: list[int], stored: str) -> int:
+        """Value of a gather from the access `table`, as the dtype of the tensor it is stored in."""
+        args = []
+        for k, index in enumerate(indices):
+            args += [index, *(self._scalar(s, "i", node.index) for s in scalars[2 * k : 2 * k + 2])]
+        value = self._emit(node.index, "gather", tuple(args), "i64", node.result, (table, node.attrs[0]))
+        return self._as(value, node.result, stored, node.index)
 
     def _indices(self, node: Node) -> list[int]:
         """Values of the indices that an op takes first. Their attrs are dims of the space, counted from the last one

@@ -7,7 +7,7 @@ Operands and scalars are numbered as they stand in the window, so a plan can nam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 #: Codes of a dimension (native/torch/signature.h): rank of the stride in the low bits, and facts.
@@ -39,6 +39,11 @@ class Operand(NamedTuple):
     operand: int
     geometry: int
 
+
+#: Ops that look elements of their first operand up, by the integers that the others hold. That operand is their *table*:
+#: its geometry, of the sizes of the result, says where the element of index 0 is. Their attrs are whether negative
+#: indices wrap, then the dim that each index is of; two scalars an index follow it: the dim's stride and size.
+GATHERS = frozenset({"embedding", "gather", "index", "index_select", "take"})
 
 #: Operand numbers from here on are temporaries of the plan (native/torch/frame.h: kFirstTemporary).
 FIRST_TEMPORARY = 1 << 24
@@ -93,6 +98,10 @@ class Node:
     def is_compiled(self) -> bool:
         return self.kind in ("map", "reduction")
 
+    @property
+    def is_gather(self) -> bool:
+        return self.kind == "map" and self.op in GATHERS
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -106,14 +115,29 @@ class Trace:
 
 def read_trace(raw: dict[str, Any]) -> Trace:
     """The extension's description of a trace as a Trace."""
-    nodes = tuple(_read_node(index, node) for index, node in enumerate(raw["nodes"]))
+    geometries = [Geometry(*g) for g in raw["geometries"]]
+    nodes = _with_tables([_read_node(index, node) for index, node in enumerate(raw["nodes"])], geometries)
     return Trace(
         nodes,
-        tuple(Geometry(*g) for g in raw["geometries"]),
+        tuple(geometries),
         tuple(raw["live"]),
         tuple(raw["signature"]),
         raw["words"],
     )
+
+
+def _with_tables(nodes: list[Node], geometries: list[Geometry]) -> tuple[Node, ...]:
+    """The nodes, with geometries of their own for tables. A gather reads all of its table, not what the geometry covers:
+    that is never just what somebody wrote, even if it looks alike."""
+    tables: dict[int, int] = {}
+    for k, node in enumerate(nodes):
+        if node.is_gather:
+            table, *others = node.inputs
+            if table.geometry not in tables:
+                tables[table.geometry] = len(geometries)
+                geometries.append(geometries[table.geometry])
+            nodes[k] = replace(node, inputs=(table._replace(geometry=tables[table.geometry]), *others))
+    return tuple(nodes)
 
 
 def _read_node(index: int, raw: dict[str, Any]) -> Node:

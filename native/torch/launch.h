@@ -47,11 +47,15 @@ struct BoundLaunch {
   int64_t points = 0;  // of the iteration space
   int64_t items = 0;   // what the kernel is called for: points of a map, kept points of an inner reduction, ...
   int64_t work = 0;    // of an item, in quarters of an addition
-  int32_t error = 0;   // 0, or 1 + the number of the value that met a data error
+  int64_t error = 0;   // 0, or what met a data error: see kernel_abi.h
   int64_t sizes[kMaxLoopDims];
   char* ptrs[kMaxAccesses];
   int64_t strides[kMaxAccesses * kMaxLoopDims];
   uint64_t scalars[kMaxScalars];
+
+  // After an error: the trace node that met it, and the value that was wrong.
+  uint32_t failed_node() const { return launch->nodes[(error & 0xFFFF) - 1]; }
+  int64_t wrong_value() const { return error >> 16; }
 
   // Not to be moved afterwards: the arguments point into it.
   void bind(const Launch& launch, Frame& frame);

@@ -397,17 +397,6 @@ void Recorder::run_node(size_t i) {
   run_planned(*entry->plan, i);
 }
 
-namespace {
-
-// What torch says of data that a kernel of the op refuses.
-const char* data_error(const std::string& op) {
-  if (op == "bernoulli") return "Expected p_in >= 0 && p_in <= 1 to be true, but got false.";
-  if (op == "binary_cross_entropy") return "all elements of input should be between 0 and 1";
-  return "ZeroDivisionError: integer division or modulo by zero";
-}
-
-}  // namespace
-
 void Recorder::run_steps(const Step* steps, Frame& frame, size_t first_node) {
   const size_t n = steps->batch;
   stats().launches += n > 1 ? 1 : static_cast<int64_t>(steps->strip.launches.size());  // a batch wakes the threads once
@@ -418,8 +407,9 @@ void Recorder::run_steps(const Step* steps, Frame& frame, size_t first_node) {
   }
   const BoundLaunch* failed = n > 1 ? run_launch_group(steps, n, frame) : run_strip(steps->strip, frame);
   if (failed) [[unlikely]] {
-    const Node& node = running_.nodes[first_node + failed->launch->nodes[failed->error - 1]];
-    note_error(&node, data_error(node.row->name));
+    const Node& node = running_.nodes[first_node + failed->failed_node()];
+    const DataError error = data_error(running_, node, failed->wrong_value());
+    note_error(&node, error.what, error.kind);
   }
 }
 

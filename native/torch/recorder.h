@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "data_error.h"
 #include "device.h"
 #include "params.h"
 #include "signature.h"
@@ -27,9 +28,6 @@ class GilFreeLock {
  private:
   std::mutex& mutex_;
 };
-
-// What Python raises for it: RuntimeError, IndexError, torch.OutOfMemoryError.
-enum class ErrorKind : uint8_t { kOther, kIndex, kMemory };
 
 class Recorder {
  public:

@@ -10,6 +10,7 @@
 
 #include "activations.h"
 #include "host_call.h"
+#include "indexing.h"
 #include "infer.h"
 #include "losses.h"
 #include "movement_ops.h"
@@ -150,6 +151,11 @@ Table make_table() {
   table["masked_fill"] = {&check_masked_fill, &correct_masked_fill};
   table["cat"].check = &check_cat;
   table["cat"].compose = &compose_cat;
+  table["embedding"].compose = &compose_embedding;
+  table["gather"].compose = &compose_gather;
+  table["index"].compose = &compose_index;
+  table["index_select"].compose = &compose_index_select;
+  table["take"].compose = &compose_take;
   table["index_add"].infer = &infer_index_add;
   table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
   table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm, 1};

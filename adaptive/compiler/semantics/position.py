@@ -32,6 +32,14 @@ def _triu(b, args, dtype, attrs):
     return _triangle(b, args, "sge")
 
 
+@row("one_hot", 3, operands=("i64", "i64", "i64"))
+def _one_hot(b, args, dtype, attrs):
+    """Whether the point's index along a dim is x, a class below `classes`, as an integer"""
+    index, x, classes = args
+    b.report_if_any(b.icmp("uge", x, classes), x)
+    return b.convert("zext", b.icmp("eq", index, x), "i64")
+
+
 @row("is_index", 2, result="bool", operands=("i64", "i64"))
 def _is_index(b, args, dtype, attrs):
     """Whether the point's index along a dim is x"""
