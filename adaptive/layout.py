@@ -102,9 +102,7 @@ def merge(dims: list[int], tensors: list[Moves]) -> list[LoopDim]:
     return [LoopDim(tuple(loop)) for loop in loops]
 
 
-def tiled(
-    loops: list[LoopDim], tensors: list[Moves], tables: Container[int] = ()
-) -> tuple[list[LoopDim], list[bool]]:
+def tiled(loops: list[LoopDim], tensors: list[Moves], tables: Container[int] = ()) -> tuple[list[LoopDim], list[bool]]:
     """Loops of a map in the order in which tiles are walked, and which tensors cross them: those that are contiguous
     along the last loop but one, where others are along the last. No tensor crosses where rows are as good. Those whose
     numbers are in `tables` do not lie in tiles."""

@@ -40,9 +40,9 @@ class Operand(NamedTuple):
     geometry: int
 
 
-#: Ops that look elements of their first operand up, by the integers that the others hold. That operand is their *table*:
-#: its geometry, of the sizes of the result, says where the element of index 0 is. Their attrs are whether negative
-#: indices wrap, then the dim that each index is of; two scalars an index follow it: the dim's stride and size.
+#: Ops that look elements of their first operand up, by the integers that the others hold: it is their *table*.
+#: Its geometry has the sizes of the result, and says where the element of index 0 is. Their attrs are whether negative
+#: indices wrap, then the dim that each index is of; each index is followed by two scalars: the dim's stride and size.
 GATHERS = frozenset({"embedding", "gather", "index", "index_select", "take"})
 
 #: Operand numbers from here on are temporaries of the plan (native/torch/frame.h: kFirstTemporary).
@@ -127,8 +127,8 @@ def read_trace(raw: dict[str, Any]) -> Trace:
 
 
 def _with_tables(nodes: list[Node], geometries: list[Geometry]) -> tuple[Node, ...]:
-    """The nodes, with geometries of their own for tables. A gather reads all of its table, not what the geometry covers:
-    that is never just what somebody wrote, even if it looks alike."""
+    """The nodes, with geometries of their own for tables. A gather reads all of its table, not what the geometry
+    covers: that is never just what somebody wrote, even if it looks alike."""
     tables: dict[int, int] = {}
     for k, node in enumerate(nodes):
         if node.is_gather:

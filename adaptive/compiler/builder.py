@@ -245,37 +245,44 @@ class Builder:
     def copysign(self, a: Val, sign: Val) -> Val:
         return self.intrinsic("copysign", a, sign)
 
-    def report_if_any(self, bad: Val, value: Val | None = None) -> None:
-        """Set the launch's error word if any real lane is `bad`, without a branch and without racing other threads.
-        `value`: an i64 vector, of which the first bad lane is reported.
+    def first_lane(self, a: Val, level: int) -> str:
+        """Lane 0 as a scalar."""
+        return self.put(level, f"extractelement {self.vector(a.ty)} {a.ref}, i32 0")
+
+    def report_if_any(self, bad: Val, value: Val | None = None, which: int = 0) -> None:
+        """Report a data error if any real lane is `bad`. `value`: an i64 vector whose first bad lane is told; which of
+        the instruction's indices (fewer than 16) it is."""
+        real = self.real_lanes() if self.real_lanes is not None else None
+        if real is not None and (bad.level >= BODY or real.level <= bad.level):
+            bad = self.and_(bad, real)  # what is known before a block is the same in all its lanes, some of them real
+        level, bits = max(bad.level, value.level if value is not None else ENTRY), f"i{self.lanes}"
+        mask = self.put(level, f"bitcast {self.vector('i1')} {bad.ref} to {bits}")
+        hit = self.put(level, f"icmp ne {bits} {mask}, 0")
+        if value is None:
+            return self.report(level, hit)
+        self.declare(f"llvm.cttz.{bits}", bits, (bits, "i1"))
+        first = self.put(level, f"call {bits} @llvm.cttz.{bits}({bits} {mask}, i1 false)")
+        lane = self.put(level, f"and {bits} {first}, {self.lanes - 1}")
+        told = self.put(level, f"extractelement {self.vector('i64')} {value.ref}, {bits} {lane}")
+        self.report(level, hit, told, which)
+
+    def report(self, level: int, hit: str, value: str | None = None, which: int = 0) -> None:
+        """Set the launch's error word if `hit`, without a branch and without racing others. `value`: an i64, held
+        within 44 bits.
 
         A store that always happens could erase what another thread reported, so an innocent block reads and writes a
         private word instead.
         """
         self.reports_errors = True
-        real = self.real_lanes() if self.real_lanes is not None else None
-        if real is not None and (bad.level >= BODY or real.level <= bad.level):
-            bad = self.and_(bad, real)  # what is known before a block is the same in all its lanes, some of them real
-        level, lanes = max(bad.level, value.level if value is not None else ENTRY), self.lanes
-        mask = self.put(level, f"bitcast <{lanes} x i1> {bad.ref} to i{lanes}")
-        hit = self.put(level, f"icmp ne i{lanes} {mask}, 0")
         word = self.put(level, f"select i1 {hit}, ptr %error, ptr %noerror")
         old = self.put(level, f"load i64, ptr {word}")
         first = self.put(level, f"icmp eq i64 {old}, 0")
         code = str(self.ordinal + 1)
         if value is not None:
-            code = self.put(level, f"or i64 {self._reported(value, mask, level)}, {code}")
+            for name, limit in (("smin", 2**43 - 1), ("smax", -(2**43))):
+                self.declare(f"llvm.{name}.i64", "i64", ("i64", "i64"))
+                value = self.put(level, f"call i64 @llvm.{name}.i64(i64 {value}, i64 {limit})")
+            high = self.put(level, f"shl i64 {value}, 20")
+            code = self.put(level, f"or i64 {high}, {which << 16 | self.ordinal + 1}")
         new = self.put(level, f"select i1 {first}, i64 {code}, i64 {old}")
         self.line(level, f"store i64 {new}, ptr {word}")
-
-    def _reported(self, value: Val, mask: str, level: int) -> str:
-        """The first lane of a mask, held within 48 bits and shifted above the ordinal."""
-        lanes, bits = self.lanes, f"i{self.lanes}"
-        self.declare(f"llvm.cttz.{bits}", bits, (bits, "i1"))
-        first = self.put(level, f"call {bits} @llvm.cttz.{bits}({bits} {mask}, i1 false)")
-        lane = self.put(level, f"and {bits} {first}, {lanes - 1}")
-        held = self.put(level, f"extractelement {self.vector('i64')} {value.ref}, {bits} {lane}")
-        for name, limit in (("smin", 2**47 - 1), ("smax", -(2**47))):
-            self.declare(f"llvm.{name}.i64", "i64", ("i64", "i64"))
-            held = self.put(level, f"call i64 @llvm.{name}.i64(i64 {held}, i64 {limit})")
-        return self.put(level, f"shl i64 {held}, 16")

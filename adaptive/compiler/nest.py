@@ -16,17 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adaptive_eager.compiler import conversion
-from adaptive_eager.compiler.builder import (
-    BODY,
-    ENTRY,
-    ROW,
-    SEGMENT,
-    Builder,
-    CompileError,
-    Val,
-    bits_of,
-    literal,
-)
+from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, CompileError, Val, bits_of, literal
 from adaptive_eager.compiler.loop_ir import BROADCAST, ITEMSIZE, STRIDED, UNIT, Access
 
 #: 1 in memory form: padding that no operation objects to.
@@ -168,29 +158,37 @@ class Nest:
             gathered = b.put(BODY, f"insertelement {b.vector(ty)} {gathered}, {ty} {element}, i32 {lane}")
         return Val(gathered, ty, BODY)
 
-    def gather(self, table: int, offset: Val) -> Val:
-        """Memory form of a table's elements at an offset from where the table is at the block's points. Where the
-        offset does not change along the vector dimension, that is an access like any other."""
-        b, ty, v = self.b, self.memory_type(table), self.vector_dim
-        base = f"%r{table}" if self._in_rows(table) else f"%p{table}"
-        if offset.level <= ROW:
-            row = len(self.accesses)
-            self.accesses.append(self.accesses[table])
-            self.picked.append(row)
-            self.loads.append(row)
-            first = b.put(ROW, f"extractelement {b.vector('i64')} {offset.ref}, i32 0")
-            b.line(ROW, f"%r{row} = getelementptr {ty}, ptr {base}, i64 {first}")
-            if self.moves(table, v) == STRIDED:
-                b.line(ENTRY, f"%s{row}.{v} = add i64 %s{table}.{v}, 0")
-            return self.load(row)
-        if self.moves(table, v) != BROADCAST:
+    def row_base(self, access: int) -> str:
+        """Pointer to where an access is at the start of the running row."""
+        return f"%r{access}" if self._in_rows(access) else f"%p{access}"
+
+    def pick_row(self, table: int, offset: str) -> int:
+        """The row of a table that is `offset` elements, a scalar at ROW, from where the table is: an access."""
+        b, v, row = self.b, self.vector_dim, len(self.accesses)
+        self.accesses.append(self.accesses[table])
+        self.picked.append(row)
+        self.loads.append(row)
+        b.line(ROW, f"%r{row} = getelementptr {self.memory_type(table)}, ptr {self.row_base(table)}, i64 {offset}")
+        if self.moves(table, v) == STRIDED:
+            b.line(ENTRY, f"%s{row}.{v} = add i64 %s{table}.{v}, 0")
+        return row
+
+    def picked(self, table: int, offset: str) -> Val:
+        """Memory form of a row of a table: see pick_row."""
+        return self.load(self.pick_row(table, offset))
+
+    def gathered(self, table: int, offset: Val) -> Val:
+        """Memory form of a table's elements at an offset for each lane, from where it is at the block's points."""
+        b, v = self.b, self.vector_dim
+        move = self.moves(table, v)
+        if move != BROADCAST:
             columns = b.add(b.splat("%i", "i64", BODY), b.lane_numbers("i64"))
-            if self.moves(table, v) == STRIDED:
+            if move == STRIDED:
                 columns = b.mul(columns, b.splat(f"%s{table}.{v}", "i64", ENTRY))
             offset = b.add(offset, columns)
         # Lanes past the row's end read its first element, which is there.
         offset = b.select(self.real_lanes(), offset, b.const("i64", 0))
-        return b.masked_gather(ty, base, offset)
+        return b.masked_gather(self.memory_type(table), self.row_base(table), offset)
 
     def _lane_pointers(self, access: int) -> list[str]:
         b, ty = self.b, self.memory_type(access)
@@ -358,7 +356,7 @@ class Nest:
         lanes = self.b.lanes
         moving = self._moving
         strided = [j for j in moving if self.moves(j, self.vector_dim) != UNIT]
-        base = {j: f"%r{j}" if self._in_rows(j) else f"%p{j}" for j in moving}
+        base = {j: self.row_base(j) for j in moving}
         stride = {
             j: f"%s{j}.{self.vector_dim}" if self.moves(j, self.vector_dim) != BROADCAST else "0" for j in strided
         }

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 from adaptive_eager.compiler import conversion
 from adaptive_eager.compiler.builder import ENTRY, Builder, CompileError, Val
-from adaptive_eager.compiler.gather import offset_of
+from adaptive_eager.compiler.gather import gather
 from adaptive_eager.compiler.loop_ir import Instr
+from adaptive_eager.compiler.points import Points
 from adaptive_eager.compiler.semantics import lookup
-
-
-class Points(Protocol):
-    """What a program asks of the loops around it."""
-
-    def load(self, access: int) -> Val:
-        """Memory form of an access at the points."""
-
-    def gather(self, access: int, offset: Val) -> Val:
-        """Memory form of elements of an access's table: `offset` elements from its start, an i64 vector."""
-
-    def index(self, dims: Sequence[int]) -> Val:
-        """Row-major linear index of the points over some loop dims, an i64 vector."""
 
 
 class Program:
@@ -40,13 +27,14 @@ class Program:
         self.points = points
         self.values: dict[int, Val] = {}
         self.extremes: dict[int, Val] = {}
+        self._raw: dict[int, Val] = {}
         self._casts: dict[tuple[int, str, bool], Val] = {}
 
     def value(self, number: int) -> Val:
         """Value in program form, of the instruction's dtype."""
         found = self.values.get(number)
         if found is None:
-            found = self.values[number] = self._emit(self.instructions[number])
+            found = self.values[number] = self._emit(number)
         return found
 
     def emit_all(self, numbers: Iterable[int]) -> None:
@@ -56,8 +44,20 @@ class Program:
 
     def stored(self, number: int, dtype: str) -> Val:
         """Value in memory form, cast to an access's dtype."""
+        source = self.instructions[number]
+        if source.op in ("load", "gather") and source.dtype == dtype and dtype != "bool":  # bools are made 0 or 1
+            return self._loaded(number)
         value = self._cast(number, dtype, exact=False)
         return conversion.to_memory(self.builder, value, dtype)
+
+    def _loaded(self, number: int) -> Val:
+        """Memory form of a load or a gather."""
+        found = self._raw.get(number)
+        if found is None:
+            instr = self.instructions[number]
+            load = self._gather(instr) if instr.op == "gather" else self.points.load(int(instr.attrs[0]))
+            found = self._raw[number] = load
+        return found
 
     def _cast(self, number: int, dtype: str, exact: bool) -> Val:
         """Value cast to `dtype`; an exact scalar of a half type stays an unrounded float."""
@@ -75,12 +75,10 @@ class Program:
         """Value cast to the dtype an instruction computes in."""
         return self._cast(number, dtype, exact=False)
 
-    def _emit(self, instr: Instr) -> Val:
-        if instr.op == "load":
-            access = int(instr.attrs[0])
-            return conversion.from_memory(self.builder, self.points.load(access), self.access_dtypes[access])
-        if instr.op == "gather":
-            return self._gather(instr)
+    def _emit(self, number: int) -> Val:
+        instr = self.instructions[number]
+        if instr.op in ("load", "gather"):
+            return conversion.from_memory(self.builder, self._loaded(number), instr.dtype)
         if instr.op == "scalar":
             return self._scalar(instr)
         if instr.op == "constant":
@@ -95,10 +93,9 @@ class Program:
         return self._operation(instr)
 
     def _gather(self, instr: Instr) -> Val:
-        access, wraps = int(instr.attrs[0]), bool(instr.attrs[1])
+        operands = [self._cast(a, "i64", exact=False) for a in instr.args]
         self.builder.ordinal = instr.ordinal
-        offset = offset_of(self.builder, [self._cast(a, "i64", exact=False) for a in instr.args], wraps)
-        return conversion.from_memory(self.builder, self.points.gather(access, offset), self.access_dtypes[access])
+        return gather(self.points, int(instr.attrs[0]), operands, wraps=bool(instr.attrs[1]))
 
     def _scalar(self, instr: Instr) -> Val:
         """A runtime scalar: read and spread once a call."""

@@ -126,7 +126,7 @@ class ShortRows:
         volatile = " volatile" if j in self.loads else ""  # or it may become a masked store: see Nest.store
         return f"store{volatile} {b.vector(value.ty)} {value.ref}, ptr {where}, align 1"
 
-    def gather(self, b: Builder, table: int, offset: Val) -> Val:
+    def gathered(self, b: Builder, table: int, offset: Val) -> Val:
         """Memory form of a table's elements at an offset from where the table is at a vector of rows and a column."""
         if self._moves(table, self.row):
             rows = b.add(b.splat("%l", "i64", SEGMENT), b.lane_numbers("i64"))
@@ -275,19 +275,22 @@ class ShortRows:
 
 
 class _Points:
-    """What a program asks of the rows: values of accesses, and indices."""
+    """What a program asks of the rows."""
 
     def __init__(self, rows: ShortRows, b: Builder):
-        self._rows, self._b = rows, b
+        self._rows, self.b = rows, b
 
     def load(self, access: int) -> Val:
-        return self._rows.load(self._b, access)
-
-    def gather(self, access: int, offset: Val) -> Val:
-        return self._rows.gather(self._b, access, offset)
+        return self._rows.load(self.b, access)
 
     def index(self, dims: Sequence[int]) -> Val:
-        return self._rows.index(self._b, dims)
+        return self._rows.index(self.b, dims)
+
+    def picked(self, table: int, offset: str) -> Val:
+        return self.gathered(table, self.b.splat(offset, "i64", ROW))
+
+    def gathered(self, table: int, offset: Val) -> Val:
+        return self._rows.gathered(self.b, table, offset)
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------

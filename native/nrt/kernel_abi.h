@@ -15,8 +15,8 @@ typedef struct nrtx_kernel_args {
   const int64_t* strides;   // [accesses][dims] in elements; 0 where the access does not move
   const uint64_t* scalars;  // [scalars] raw bits of a double or an int64_t
   int64_t* error;           // set by the first op that meets a data error (integer division by zero, an index out of
-                            // range): 1 + its ordinal in the low 16 bits, above them the value that is wrong, if one
-                            // is, held within 48 bits
+                            // range): 1 + its ordinal in the low 16 bits; above them 4 bits that say which of its
+                            // indices is wrong, and that index, held within 44 bits
   // Reductions only. A reduction's index space is cut into chunks whose limits depend on the sizes alone; each chunk is
   // reduced on its own and the chunks are combined in rising order, so the result never depends on who ran what.
   char* partials;        // [items][n_chunks][acc_bytes] scratch, 64-byte aligned; phases 1 and 2 only

@@ -4,7 +4,7 @@ namespace neuron {
 namespace {
 
 // The limits that a value is held within when it is reported.
-constexpr int64_t kHighest = (int64_t{1} << 47) - 1, kLowest = -(int64_t{1} << 47);
+constexpr int64_t kHighest = (int64_t{1} << 43) - 1, kLowest = -(int64_t{1} << 43);
 
 std::string text_of(int64_t value) {
   if (value == kHighest) return std::to_string(value) + " or more";
@@ -12,33 +12,33 @@ std::string text_of(int64_t value) {
 }
 
 // Scalars and attributes of a gather: see indexing.cpp.
-std::string out_of_range(const Window& window, const Node& node, int64_t value) {
-  const bool wraps = window.attrs[node.attrs].value != 0;
-  const uint32_t n = node.n_scalars / 2;
-  uint32_t k = 0;
-  int64_t size = 0;
-  for (; k < n; ++k) {
-    size = static_cast<int64_t>(window.scalars[node.scalars + 2 * k + 1]);
-    if (value >= size || value < (wraps ? -size : 0)) break;
-  }
+std::string out_of_range(const Window& window, const Node& node, uint32_t index, int64_t value) {
   return "index " + text_of(value) + " is out of bounds for dimension " +
-         std::to_string(window.attrs[node.attrs + 1 + k].value) + " with size " + std::to_string(size);
+         std::to_string(window.attrs[node.attrs + 1 + index].value) + " with size " +
+         std::to_string(static_cast<int64_t>(window.scalars[node.scalars + 2 * index + 1]));
 }
 
 }  // namespace
 
-DataError data_error(const Window& window, const Node& node, int64_t value) {
+DataError data_error(const Window& window, const Node& node, uint32_t index, int64_t value) {
   const std::string& op = node.row->name;
   if (op == "bernoulli") return {"Expected p_in >= 0 && p_in <= 1 to be true, but got false.", ErrorKind::kOther};
   if (op == "binary_cross_entropy") return {"all elements of input should be between 0 and 1", ErrorKind::kOther};
   if (op == "one_hot") {
-    return {std::string(value < 0 ? "Class values must be non-negative." : "Class values must be smaller than num_classes.") +
+    return {std::string(value < 0 ? "Class values must be non-negative."
+                                  : "Class values must be smaller than num_classes.") +
                 " Got " + text_of(value) + ", with " + std::to_string(window.scalars[node.scalars]) + " classes",
             ErrorKind::kOther};
   }
-  if (op == "gather") return {out_of_range(window, node, value), ErrorKind::kOther};  // as on the CPU
-  for (const char* name : {"embedding", "index", "index_select", "take"}) {
-    if (op == name) return {out_of_range(window, node, value), ErrorKind::kIndex};
+  // In the words of the CPU, which has several.
+  if (op == "gather") return {out_of_range(window, node, index, value), ErrorKind::kOther};
+  if (op == "index") return {out_of_range(window, node, index, value), ErrorKind::kIndex};
+  if (op == "embedding" || op == "index_select")
+    return {"index out of range in self: " + out_of_range(window, node, index, value), ErrorKind::kIndex};
+  if (op == "take") {
+    return {"out of range: tried to access index " + text_of(value) + " on a tensor of " +
+                std::to_string(window.scalars[node.scalars + 1]) + " elements.",
+            ErrorKind::kIndex};
   }
   return {"ZeroDivisionError: integer division or modulo by zero", ErrorKind::kOther};
 }

@@ -16,7 +16,7 @@ struct DataError {
   ErrorKind kind;
 };
 
-// The error of a node that met a wrong value (kernel_abi.h).
-DataError data_error(const Window& window, const Node& node, int64_t value);
+// The error of a node, one of whose indices was wrong if it has some (kernel_abi.h).
+DataError data_error(const Window& window, const Node& node, uint32_t index, int64_t value);
 
 }  // namespace neuron

@@ -113,6 +113,19 @@ at::Tensor to_device(const at::Tensor& result, const Aliases& aliases, int devic
   return t;
 }
 
+// Runs an op by the kernel that its row has in place of ATen's, if it has one that takes these arguments: the last ones
+// on the stack.
+bool run_own(const OpVariant& variant, torch::jit::Stack& stack) {
+  const auto run = variant.row->hooks.run;
+  if (!run || variant.kind == VariantKind::kOut) return false;
+  const auto first = stack.end() - static_cast<int64_t>(variant.handle.schema().arguments().size());
+  torch::jit::Stack args(first, stack.end());
+  if (!run(variant, args)) return false;
+  stack.erase(first, stack.end());
+  stack.insert(stack.end(), args.begin(), args.end());
+  return true;
+}
+
 // An op that resized an argument (out=, resize_ under a composite) resized the alias: the device tensor follows.
 void follow_resize(const at::Tensor& host, const at::Tensor& original, int device) {
   c10::TensorImpl* impl = original.unsafeGetTensorImpl();
@@ -164,16 +177,18 @@ void run_host_call(Recorder& recorder, Window& window, const Node& node) {
   const BackendOnlyGuard guard;
   const HostMemoryGuard memory(recorder.device());
   const Operand* outputs = window.operands.data() + node.operands + node.n_in;
+  const auto run = variant.row->hooks.run;
+  const bool done = run && run(variant, stack);
   if (variant.kind == VariantKind::kInPlace) {
-    variant.handle.callBoxed(stack);  // writes through the alias
+    if (!done) variant.handle.callBoxed(stack);  // writes through the alias
     return;
   }
-  if (variant.out) {
+  if (variant.out && !done) {
     for (int k = 0; k < node.n_out; ++k) stack.push_back(borrowed_alias(window, outputs[k]));
     variant.out->callBoxed(stack);
     return;
   }
-  variant.functional->callBoxed(stack);
+  if (!done) variant.functional->callBoxed(stack);
   int k = 0;
   for (auto& v : stack) {
     at::Tensor result = std::move(v).toTensor();
@@ -194,7 +209,8 @@ int device_of(const torch::jit::Stack& stack, size_t n) {
   return current_device();
 }
 
-void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause) {
+void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause,
+             const OpVariant* variant) {
   Recorder& r = recorder(device);
   r.flush(cause);
   const auto& schema = op.schema();
@@ -211,7 +227,9 @@ void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device
     GilFreeLock execution(r.execution_mutex());
     const BackendOnlyGuard guard;
     const HostMemoryGuard memory(device);
-    naming_lack_of_memory([&] { op.callBoxed(stack); });
+    naming_lack_of_memory([&] {
+      if (!variant || !run_own(*variant, *stack)) op.callBoxed(stack);
+    });
   }
   for (const auto& [host, original] : aliases) {
     if (original.device().type() == kNeuron) follow_resize(host, original, device);

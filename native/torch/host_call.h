@@ -35,7 +35,9 @@ at::Tensor host_alias(const at::Tensor& t);
 void run_host_call(Recorder& recorder, Window& window, const Node& node);
 
 // Runs the window, then an op on the host at once, replacing the arguments on `stack` by its results as device tensors.
-void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause);
+// `variant`: the op's, if it is one of the table.
+void run_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause,
+             const OpVariant* variant = nullptr);
 
 // The device of the first device tensor among the arguments, or the current device.
 int device_of(const torch::jit::Stack& stack, size_t n);

@@ -1,5 +1,5 @@
-// A gather's node holds its table as the result's points walk it (where the element of index 0 is, for each point), then
-// each index with the stride and the size of the table's dim that it is of. See adaptive/trace.py: GATHERS.
+// A gather's node holds its table as the result's points walk it (where the element of index 0 is, for each point),
+// then each index with the stride and the size of the table's dim that it is of. See adaptive/trace.py: GATHERS.
 
 #include "indexing.h"
 
@@ -192,7 +192,8 @@ Tensor one_hot(const Tensor& self, int64_t classes) {
     classes = at::max(self).item<int64_t>() + 1;
   }
   sizes.push_back(classes);
-  if (!mapped(self) || self.dim() == kMaxRank) return at::zeros(sizes, self.options()).scatter_(-1, self.unsqueeze(-1), 1);
+  if (!mapped(self) || self.dim() == kMaxRank)
+    return at::zeros(sizes, self.options()).scatter_(-1, self.unsqueeze(-1), 1);
   const int device = self.device().index();
   const Tensor out = new_contiguous_tensor(sizes, ScalarType::Long, device);
   const Tensor x = surrounded(self, 0, 1);

@@ -53,9 +53,10 @@ struct BoundLaunch {
   int64_t strides[kMaxAccesses * kMaxLoopDims];
   uint64_t scalars[kMaxScalars];
 
-  // After an error: the trace node that met it, and the value that was wrong.
+  // After an error: the trace node that met it, which of its indices was wrong, and what that was.
   uint32_t failed_node() const { return launch->nodes[(error & 0xFFFF) - 1]; }
-  int64_t wrong_value() const { return error >> 16; }
+  uint32_t wrong_index() const { return error >> 16 & 0xF; }
+  int64_t wrong_value() const { return error >> 20; }
 
   // Not to be moved afterwards: the arguments point into it.
   void bind(const Launch& launch, Frame& frame);

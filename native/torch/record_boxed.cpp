@@ -138,16 +138,16 @@ void record_host(const OpVariant& variant, torch::jit::Stack& args, const Infere
   for (at::Tensor& out : outs) results->emplace_back(std::move(out));
 }
 
-void run_host_now(const c10::OperatorHandle& op, torch::jit::Stack* stack, int device, FlushCause cause) {
+void run_host_now(const OpVariant& variant, torch::jit::Stack* stack, int device, FlushCause cause) {
   ++stats().host_ops;
-  const std::string name = op.schema().name();
+  const std::string name = variant.handle.schema().name();
   const auto located = [&](const char* what) {
     const std::string where = describe(current_origin());
     return std::string(what) + "\n  [neuron." + name.substr(name.find(':') + 2) + "]" +
            (where.empty() ? "" : " called at " + where);
   };
   try {
-    run_now(op, stack, device, cause);
+    run_now(variant.handle, stack, device, cause, &variant);
   } catch (const c10::NotImplementedError& e) {
     TORCH_CHECK_NOT_IMPLEMENTED(false, located(e.what_without_backtrace()));
   } catch (const c10::IndexError& e) {
@@ -222,7 +222,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   }
   torch::jit::Stack args(stack->end() - static_cast<int64_t>(n), stack->end());
   const int device = devices.device();
-  if (data_dependent(variant, args)) return run_host_now(variant.handle, stack, device, FlushCause::kHostNow);
+  if (data_dependent(variant, args)) return run_host_now(variant, stack, device, FlushCause::kHostNow);
 
   at::Tensor written;
   if (variant.kind == VariantKind::kOut) {
@@ -244,7 +244,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
       // The reference meta functions word some errors differently (and are Python): let the CPU kernel speak.
       if (variant.meta || (compiled_kind && row.kind != OpKind::kRowProgram)) throw;
     }
-    if (!inference) return run_host_now(variant.handle, stack, device, FlushCause::kHostNow);
+    if (!inference) return run_host_now(variant, stack, device, FlushCause::kHostNow);
   }
   if (compiled_kind) {
     const ScalarType compute = row.kind == OpKind::kMap         ? inference->compute
@@ -259,11 +259,11 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     } else if (row.kind == OpKind::kRowProgram) {  // its other arguments have dtypes of their own
       const FirstUse use(variant, args, inference);
       if (!use.proven()) {
-        if (!cpu_takes(variant, args)) return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
+        if (!cpu_takes(variant, args)) return run_host_now(variant, stack, device, FlushCause::kFirstUse);
         use.taken();
       }
     } else if (!(row.asked >> static_cast<int>(compute) & 1) && !cpu_takes(variant, args)) {
-      return run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
+      return run_host_now(variant, stack, device, FlushCause::kFirstUse);
     }
     if (!compiler_supports(row, compute)) return run_fallback(variant.handle, stack);
     std::vector<at::Tensor> outs = record_compiled(variant, args, written, *inference, device);
@@ -279,7 +279,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   } else {
     const FirstUse use(variant, args, inference);
     if (!use.proven()) {
-      run_host_now(variant.handle, stack, device, FlushCause::kFirstUse);
+      run_host_now(variant, stack, device, FlushCause::kFirstUse);
       return use.ran(*stack);
     }
     record_host(variant, args, inference, device, &results);

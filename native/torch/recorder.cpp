@@ -408,7 +408,7 @@ void Recorder::run_steps(const Step* steps, Frame& frame, size_t first_node) {
   const BoundLaunch* failed = n > 1 ? run_launch_group(steps, n, frame) : run_strip(steps->strip, frame);
   if (failed) [[unlikely]] {
     const Node& node = running_.nodes[first_node + failed->failed_node()];
-    const DataError error = data_error(running_, node, failed->wrong_value());
+    const DataError error = data_error(running_, node, failed->wrong_index(), failed->wrong_value());
     note_error(&node, error.what, error.kind);
   }
 }

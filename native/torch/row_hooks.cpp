@@ -17,6 +17,7 @@
 #include "normalization.h"
 #include "op_table.h"
 #include "reductions.h"
+#include "scatter.h"
 
 namespace neuron {
 namespace {
@@ -157,6 +158,10 @@ Table make_table() {
   table["index_select"].compose = &compose_index_select;
   table["take"].compose = &compose_take;
   table["index_add"].infer = &infer_index_add;
+  table["embedding_dense_backward"].run = &run_embedding_backward;
+  table["index_add"].run = &run_index_add;
+  table["put"].run = &run_put;
+  table["_index_put_impl_"].run = &run_index_put;
   table["native_layer_norm"] = {nullptr, &correct_layer_norm, &arrange_layer_norm};
   table["native_group_norm"] = {nullptr, &correct_group_norm, &arrange_group_norm, 1};
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};

@@ -31,6 +31,9 @@ struct RowHooks {
   bool (*infer)(Inference& inference, const torch::jit::Stack& args) = nullptr;
   // `check` and `infer` refuse all that the CPU does: it need not be asked.
   bool complete = false;
+  // Runs a host op on the CPU in place of ATen's kernel: `stack` holds the arguments of `variant`, whose result takes
+  // their place. False, and nothing done, where ATen's has to.
+  bool (*run)(const OpVariant& variant, torch::jit::Stack& stack) = nullptr;
 };
 
 // The hooks of a row, by its ATen name; empty ones for most.

@@ -44,6 +44,11 @@ def scalar_op(op, args):
     return {"add": a + b, "sub": a - b, "mul": a * b, "div": 31 * a + 7 * b}[op] % PRIME
 
 
+def place_in_table(steps, indices):
+    """Elements from the start of a table. `steps`: stride and size of each index; any number is an index here."""
+    return sum(stride * (i % size) for i, stride, size in zip(indices, steps[::2], steps[1::2], strict=True))
+
+
 def reduced(kind, values):
     if kind == "argmax":
         return values.index(max(values))
@@ -88,6 +93,11 @@ class Machine:
         ins = [self.tensor(o.operand) for o in node.inputs]
         if node.kind == "reduction":
             values = self.reduce(node, ins[0])
+        elif node.is_gather:
+            table, indices = ins[0], [self.read(x, out.sizes) for x in ins[1:]]
+            steps = [self.scalar(s) for s in node.scalars]
+            columns = [[place_in_table(steps, at) for at in zip(*indices, strict=True)], table.places()]
+            values = [self.memory[table.storage][a + b] for a, b in zip(*columns, strict=True)]
         elif node.op == "draw":
             values = [(v + 1000 * (node.recorded + 1)) % PRIME for v in self.read(out)]
         elif node.op == "twice":
@@ -150,6 +160,10 @@ class Machine:
                 if i.op == "load":
                     memory, at = place(i.attrs[0], index)
                     values[number] = memory[at]
+                elif i.op == "gather":
+                    memory, at = place(i.attrs[0], index)
+                    steps = [values[a] for k, a in enumerate(i.args) if k % 3]
+                    values[number] = memory[at + place_in_table(steps, [values[a] for a in i.args[::3]])]
                 elif i.op == "scalar":
                     values[number] = self.scalar(recipe.scalars[i.attrs[0]])
                 elif i.op == "index":

@@ -60,6 +60,8 @@ def windows(draw: st.DrawFn) -> tuple[TraceBuilder, list[Tensor]]:
                 sizes = tuple(1 if d in dims else s for d, s in enumerate(x.sizes) if keepdim or d not in dims)
                 if y.sizes == sizes and may_write(y, x):
                     t.reduce(op, x, sorted(dims), keepdim, out=y)
+        elif kind == "gather" and x.sizes:
+            made = _random_gather(draw, t, x, pool)
         elif kind == "row" and x.sizes:
             made = _random_row_program(draw, t, x, y)
         if made is not None:
@@ -69,8 +71,24 @@ def windows(draw: st.DrawFn) -> tuple[TraceBuilder, list[Tensor]]:
 
 _RANDOM_OPS = (
     "map", "map", "map", "in place", "in place", "overwrite", "reduce", "reduce", "reduce out", "view", "view", "fill",
-    "host", "host in place", "arange", "tril", "row", "row",
+    "host", "host in place", "arange", "tril", "row", "row", "gather", "gather",
 )  # fmt: skip
+
+
+def _random_gather(draw: st.DrawFn, t: TraceBuilder, x: Tensor, pool: list[Tensor]) -> Tensor | None:
+    """Elements of `x` at the numbers that other tensors hold, whatever these are."""
+    dims = draw(st.lists(st.integers(0, len(x.sizes) - 1), min_size=1, max_size=2, unique=True))
+    sizes = tuple(draw(st.integers(1, 3)) if d in dims else s for d, s in enumerate(x.sizes))
+    fitting = [y for y in pool if len(y.sizes) == len(sizes) and fits(y, sizes)]
+    if not fitting:
+        return None
+    indices = [draw(st.sampled_from(fitting)) for _ in dims]
+    given = [1 if d in dims else s for d, s in enumerate(x.sizes)]
+    for d, n in enumerate(sizes):
+        given[d] = max([given[d], *(y.sizes[d] for y in indices)])
+        if d not in dims and given[d] != n:
+            return None
+    return t.gather(x, *zip(dims, indices, strict=True))
 
 
 def _random_row_program(draw: st.DrawFn, t: TraceBuilder, x: Tensor, y: Tensor) -> Tensor | None:

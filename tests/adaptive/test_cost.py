@@ -11,6 +11,7 @@ from adaptive_eager.compiler.semantics import OPS
 from adaptive_eager.cost import kernel_cost
 from adaptive_eager.dataflow import analyse
 from adaptive_eager.fusion import Fuser
+from adaptive_eager.trace import GATHERS
 
 
 def cost_of(build):
@@ -53,5 +54,5 @@ def test_never_nothing():
 
 
 def test_every_weighed_op_exists():
-    assert set(cost._WEIGHTS) <= set(OPS)
+    assert set(cost._WEIGHTS) <= {*OPS, *GATHERS}
     assert all(isinstance(w, int) and w > 0 for w in cost._WEIGHTS.values())

@@ -129,3 +129,19 @@ def test_a_draw_that_nobody_looks_at_is_not_made():
     t.map("normal_", 1, 0, 0.0, 1.0, out=t.map("fill", 0.0, shape=("N",)))
     t.host("sort", t.input("f32", ("N",)))
     assert analyse(t.build(live=[])).needed == [False, False, False]
+
+
+def test_a_gather_reads_all_of_its_table():
+    """Also where its view of the table is just what was written last."""
+    t = TraceBuilder()
+    x, index = t.input("f32", ("B", "N")), t.input("i64", (1, 1))
+    t.map("fill", 1.0, out=x.slice(0, 0, 1))
+    t.map("fill", 2.0, out=x.slice(0, 1, 2))
+    y = t.gather(x, (0, index))
+    t.map("fill", 3.0, out=x.slice(0, 0, 1))
+    trace = t.build(live=[y])
+    flow = analyse(trace)
+    assert trace.nodes[2].inputs[0].geometry not in (trace.nodes[0].outputs[0].geometry, index)
+    assert source_nodes(flow, 2) == [None, None]
+    assert flow.versions[0, 0].read_through_memory and flow.versions[1, 0].read_through_memory
+    assert all(flow.needed)

@@ -148,6 +148,30 @@ class TestParts:
         assert steps_of(t.build(live=[t.map("neg", self.cat(t, x, y))])) == [[0, 1], [2]]
 
 
+class TestGathers:
+    def test_neighbours_share_its_kernel(self):
+        t = TraceBuilder()
+        x, index, z = t.input("f32", ("A", "N")), t.input("i64", ("B", 1)), t.input("f32", ("B", "N"))
+        y = t.map("exp", t.map("add", t.gather(x, (0, index)), z))
+        assert steps_of(t.build(live=[y])) == [[0, 1, 2]]
+
+    def test_an_index_that_is_computed_at_each_point(self):
+        t = TraceBuilder()
+        x, index = t.input("f32", ("A", "N")), t.input("i64", ("A", "B"))
+        y = t.map("exp", t.gather(x, (1, t.map("add", index, 1))))
+        assert steps_of(t.build(live=[y])) == [[0, 1, 2]]
+
+    def test_it_is_reduced_where_it_is_made(self):
+        t = TraceBuilder()
+        x, index = t.input("f32", ("A", "N")), t.input("i64", ("B", 1))
+        assert steps_of(t.build(live=[t.reduce("sum", t.gather(x, (0, index)), [1])])) == [[0, 1]]
+
+    def test_not_of_kept_points(self):
+        t = TraceBuilder()
+        x, index = t.input("f32", ("B", "N")), t.reduce("argmax", t.input("f32", ("B", "N")), [1], keepdim=True)
+        assert steps_of(t.build(live=[t.gather(x, (1, index))])) == [[0], [1]]
+
+
 class TestMemory:
     def test_in_place_chain_is_one_kernel(self):
         t = TraceBuilder()
@@ -224,6 +248,16 @@ class TestMemory:
         b = t.map("normal_", 1, 1, 0.0, 1.0, out=t.map("fill", 0.0, shape=("B",)))
         c = t.map("neg", a)
         assert steps_of(t.build(live=[b, c])) == [[1, 4], [3]]
+
+    def test_a_table_is_never_written_in_the_kernel_of_its_gather(self):
+        """Not even where all points read the row that they write."""
+        t = TraceBuilder()
+        x, index = t.input("f32", ("B", "N")), t.input("i64", (1, 1))
+        row = x.slice(0, 0, 1)
+        t.map("add", row, 1.0, out=row)
+        y = t.gather(x, (0, index))
+        t.map("mul", row, y, out=row)
+        assert steps_of(t.build(live=[y])) == [[0], [1], [2]]
 
     def test_reduction_into_what_the_points_read(self):
         """A point may read, along another dim, what an earlier kept point would have overwritten."""

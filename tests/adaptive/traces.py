@@ -201,6 +201,22 @@ class TraceBuilder:
         self._record(op, "map", tensors, [out], kinds, scalars, attrs, compute, result, part=part)
         return out
 
+    def gather(self, table: Tensor, *indices: tuple[int, Tensor]) -> Tensor:
+        """Elements of a table. Indices, of a dim each, broadcast to the result, which has the table's other sizes."""
+        dims = [dim for dim, _ in indices]
+        own = tuple(1 if d in dims else s for d, s in enumerate(table.sizes))
+        sizes = broadcast([own, *(index.sizes for _, index in indices)])
+        assert len(sizes) == len(own)
+        assert all(s == n for d, (s, n) in enumerate(zip(own, sizes, strict=True)) if d not in dims)
+        strides = tuple(0 if d in dims else s for d, s in enumerate(table.strides))
+        walked = replace(table, sizes=sizes, strides=strides)
+        out = self._fresh(sizes, table.dtype)
+        kinds = ["x"] + ["x", "i", "i"] * len(dims)
+        scalars = [n for d in dims for n in (table.strides[d], table.sizes[d])]
+        tensors = [walked, *(index for _, index in indices)]
+        self._record("gather", "map", tensors, [out], kinds, scalars, [0, *dims], table.dtype, table.dtype)
+        return out
+
     def reduce(
         self,
         op: str,

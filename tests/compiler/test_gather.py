@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 
 import pytest
 import torch
@@ -122,9 +123,7 @@ def test_several_rows_of_one_table(target):
     a, b, out = torch.randint(0, 11, (40, 1)), torch.randint(0, 11, (40, 1)), torch.empty(sizes)
     p = Program(sizes)
     at = p.access(along(table, 0, sizes))
-    rows = [
-        p.emit("gather", (p.load(i), p.number(29), p.number(11)), "i64", "f32", (at, 0)) for i in (a, b)
-    ]
+    rows = [p.emit("gather", (p.load(i), p.number(29), p.number(11)), "i64", "f32", (at, 0)) for i in (a, b)]
     assert p.run(p.map(p.emit("mul", tuple(rows), "f32", "f32"), out), target, splits=range(0, 1160, 31)) == 0
     assert torch.equal(out, table[a[:, 0]] * table[b[:, 0]])
 
@@ -141,8 +140,8 @@ def test_an_index_that_is_computed(target):
 
 
 def reported(error):
-    """(ordinal, value) of an error word."""
-    return (error & 0xFFFF) - 1, error >> 16
+    """(ordinal, which index, value) of an error word."""
+    return (error & 0xFFFF) - 1, error >> 16 & 15, error >> 20
 
 
 @by_target
@@ -161,9 +160,39 @@ def test_out_of_range(target, bad, wraps, shape):
     inside = wraps and -6 <= bad < 6
     assert (error == 0) == inside
     if not inside:
-        assert reported(error) == (value, min(max(bad, -(2**47)), 2**47 - 1))
+        assert reported(error) == (value, 0, min(max(bad, -(2**43)), 2**43 - 1))
         index[-1, -1] = 0
     assert torch.equal(out, table[index.expand(sizes)])
+
+
+@by_target
+@pytest.mark.parametrize("shape", [(40, 1), (40, 37)])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_which_index_is_out_of_range(target, which, shape):
+    table, sizes, out = torch.randn(5, 6, 7), (40, 37), torch.empty(40, 37)
+    indices = [torch.zeros(shape, dtype=torch.int64) for _ in range(3)]
+    indices[which][20, 0] = 9
+    p = Program(sizes)
+    places = [(p.load(i), table.stride(d), table.size(d)) for d, i in enumerate(indices)]
+    value = p.gather(table.as_strided(sizes, (0, 0)), places)
+    assert reported(p.run(p.map(value, out), target)) == (value, which, 9)
+
+
+@by_target
+def test_far_from_the_start_of_a_table(target, tmp_path):
+    """More elements than 32 bits count, of which few have memory."""
+    with (tmp_path / "table").open("w+b") as file:
+        file.truncate(2**33 + 4096)
+        table = torch.frombuffer(mmap.mmap(file.fileno(), 0), dtype=torch.uint8)
+    for each in (1, 37):
+        table[2**33 - 64 :] = 0
+        table[2**33 : 2**33 + each] = torch.arange(1, each + 1, dtype=torch.uint8)
+        index, out, sizes = torch.tensor([[0], [2]]), torch.empty((2, each), dtype=torch.uint8), (2, each)
+        for at in (index, index.repeat(1, each)):
+            p = Program(sizes)
+            value = p.gather(table.as_strided(sizes, (0, 1)), [(p.load(at), 2**32, 3)])
+            assert p.run(p.map(value, out), target) == 0
+            assert out[0].sum() == 0 and torch.equal(out[1], table[2**33 : 2**33 + each])
 
 
 @by_target
@@ -173,7 +202,7 @@ def test_the_first_error_stays(target):
     index[17], index[50] = 70, 80
     p = Program((100,))
     error = p.run(p.map(p.gather(table.as_strided((100,), (0,)), [(p.load(index), 1, 6)]), out), target)
-    assert reported(error)[1] == 70
+    assert reported(error)[2] == 70
 
 
 @by_target

@@ -281,12 +281,32 @@ class Drawer:
             call = self.binary(f"torch.{name}(a, b, c{value})", dtype, shape)
             call.operands["c"] = self.tensor(self.dtype(dtype), self.partner(shape))
             return call
+        if draw < 0.975 and shape:
+            return self.look_up(dtype, shape)
         if draw < 0.98:
             name = r.choice(("softmax", "log_softmax", "cumsum", "cumprod", "sort", "flip", "roll"))
             argument = {"flip": "(-1,)", "roll": "1, -1"}.get(name, "-1")
             return Call(f"torch.{name}(a, {argument})", {"a": self.tensor(dtype, shape)})
         self.tame = True
         return Call(f"torch.linalg.vector_norm(a, {r.choice(NORMS)})", {"a": self.tensor(dtype, shape)})
+
+    def look_up(self, dtype: torch.dtype, shape: tuple[int, ...]) -> Call:
+        """A gather or a scatter; some indices are out of range."""
+        r, d = self.random, self.random.randrange(len(shape))
+        a = self.tensor(dtype, shape)
+        sizes = r.choice(((), (1,), (3,), (2, 4)))
+        source = r.choice(("a[i]", "a[..., i]", "a.take(i)", f"a.index_select({d}, i)", f"a.gather({d}, i)"))
+        if "gather" in source:
+            sizes = tuple(r.choice((1, 3, 20)) if k == d else r.choice((1, n)) for k, n in enumerate(shape))
+        elif "select" in source:
+            sizes = sizes[:1]
+        limit = {"a[i]": shape[0], "a[..., i]": shape[-1], "a.take(i)": a.numel()}.get(source, shape[d])
+        low = -limit if "[" in source or "take" in source else 0
+        # The CPU's index_select has another error along dim 1.
+        high = max(limit, 1) + (r.random() < 0.05 and "select" not in source)
+        index = torch.randint(min(low, high - 1), high, sizes, generator=self.generator)
+        wide = torch.int32 if r.random() < 0.3 and "take" not in source else torch.int64
+        return Call(source, {"a": a, "i": index.to(wide)})
 
     def binary(self, source: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Call:
         other = self.dtype(dtype)
