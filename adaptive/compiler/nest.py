@@ -102,7 +102,7 @@ class Nest:
         self.loads = sorted(loads)
         self.stores = sorted(stores)
         self.tables = sorted(tables)
-        self.picked: list[int] = []  # rows of tables
+        self.picked_rows: list[int] = []  # of tables
         self.used = sorted({*loads, *stores, *self.tables})
         self.row_dims = list(row_dims)
         self.outer_dims = list(outer_dims)
@@ -119,12 +119,12 @@ class Nest:
         return BROADCAST if dim is None or dim >= len(moves) else moves[dim]
 
     def _in_rows(self, access: int) -> bool:
-        return access in self.picked or any(self.moves(access, d) != BROADCAST for d in self.row_dims)
+        return access in self.picked_rows or any(self.moves(access, d) != BROADCAST for d in self.row_dims)
 
     @property
     def _moving(self) -> list[int]:
         """Accesses that are walked along the vector dimension, in blocks."""
-        walked = [j for j in self.used if j not in self.tables] + self.picked
+        walked = [j for j in self.used if j not in self.tables] + self.picked_rows
         return [j for j in walked if self._along_vector(j)]
 
     def _along_vector(self, access: int) -> bool:
@@ -166,7 +166,7 @@ class Nest:
         """The row of a table that is `offset` elements, a scalar at ROW, from where the table is: an access."""
         b, v, row = self.b, self.vector_dim, len(self.accesses)
         self.accesses.append(self.accesses[table])
-        self.picked.append(row)
+        self.picked_rows.append(row)
         self.loads.append(row)
         b.line(ROW, f"%r{row} = getelementptr {self.memory_type(table)}, ptr {self.row_base(table)}, i64 {offset}")
         if self.moves(table, v) == STRIDED:

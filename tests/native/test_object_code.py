@@ -1,5 +1,6 @@
 """Object code: what it is linked to and where it lies, and that nothing damaged is loaded, or crashes."""
 
+import contextlib
 import ctypes
 import math
 import mmap
@@ -75,12 +76,34 @@ def test_code_runs(runtime, flags):
     assert run(other) == EXPECTED  # its variables are its own
 
 
+LIBC = ctypes.CDLL("libc.so.6")
+LIBC.mmap.restype, LIBC.munmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
+LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+
+
+@contextlib.contextmanager
+def nothing_free_near(address: int, size: int):
+    """Reserves what is free near an address until `size` bytes are mapped out of a near call's reach of it."""
+    held = []
+    reservation = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+    try:
+        for length in [8 << 30] + 1000 * [size]:
+            held.append((LIBC.mmap(None, length, 0, reservation, -1, 0), length))
+            if length == size and abs(held[-1][0] - address) > 3 << 30:
+                LIBC.munmap(*held.pop())
+                break
+        yield
+    finally:
+        for piece in held:
+            LIBC.munmap(*piece)
+
+
 @pytest.mark.parametrize("flags", [("-fPIC",), ("-fPIC", "-fno-plt")], ids=" ".join)
 def test_calls_reach_any_distance(runtime, flags):
-    """Code that does not fit between the libraries goes below a large reservation, out of a near call's reach."""
-    with mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE, prot=0):
+    """Code that does not fit between the libraries goes out of a near call's reach."""
+    sin = ctypes.cast(ctypes.CDLL("libm.so.6").sin, ctypes.c_void_p).value
+    with nothing_free_near(sin, 40 << 20):
         model = runtime.load(artifact_of(object_code(BIG_SOURCE, flags)))
-        sin = ctypes.cast(ctypes.CDLL("libm.so.6").sin, ctypes.c_void_p).value
         assert abs(model.entry("k") - sin) > 1 << 31
         assert run(model) == EXPECTED
         model.unload()
@@ -378,7 +401,7 @@ def test_a_far_call_into_the_middle_of_a_function(runtime):
     elf = Elf(object_code(BIG_SOURCE))
     call = elf.relocation_by("sin")
     elf.set("relocation", call, "r_addend", elf.get("relocation", call, "r_addend") + 4)
-    with mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE, prot=0):
+    with nothing_free_near(ctypes.cast(ctypes.CDLL("libm.so.6").sin, ctypes.c_void_p).value, 40 << 20):
         assert "cannot reach sin" in complaint(runtime, elf.data)
 
 
