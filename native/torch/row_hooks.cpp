@@ -1,5 +1,6 @@
 #include "row_hooks.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
@@ -14,6 +15,7 @@
 #include "infer.h"
 #include "losses.h"
 #include "movement_ops.h"
+#include "nested.h"
 #include "normalization.h"
 #include "op_table.h"
 #include "reductions.h"
@@ -78,6 +80,28 @@ void check_cat(const OpVariant&, const Stack& args, const Tensor& written) {
   const ScalarType out = written.scalar_type();
   TORCH_CHECK_TYPE(c10::canCast(at::native::result_type(args[0].toTensorVector()), out),
                    "torch.cat(): input types can't be cast to the desired output type ", out);
+}
+
+// What a look-up writes: of the table's dtype, each element once, and none that it reads.
+void check_look_up(const OpVariant& variant, const Stack& args, const Tensor& written) {
+  if (variant.kind != VariantKind::kOut) return;
+  const Tensor table = args[0].toTensor();
+  if (written.scalar_type() != table.scalar_type()) {
+    const std::string& op = variant.row->name;
+    TORCH_CHECK(op != "index_select", "index_select(): self and result must have the same scalar type");
+    TORCH_CHECK(op != "index", "index_out: self (", table.scalar_type(), ") and result (", written.scalar_type(),
+                ") must have the same scalar type");
+    TORCH_CHECK(op != "take",
+                "take(): self and out expected to have the same dtype, but got self.dtype = ", table.scalar_type(),
+                " and out.dtype = ", written.scalar_type());
+    TORCH_CHECK(false, "Expected out tensor to have dtype ", table.dtype(), ", but got ", written.dtype(), " instead");
+  }
+  at::assert_no_internal_overlap(written);
+  for (const IValue& v : args) {
+    for_each_tensor(v, [&](const Tensor& t) {
+      if (t.defined() && t.device() == written.device()) at::assert_no_overlap(written, t);
+    });
+  }
 }
 
 // ---- corrections ----
@@ -152,6 +176,7 @@ Table make_table() {
   table["masked_fill"] = {&check_masked_fill, &correct_masked_fill};
   table["cat"].check = &check_cat;
   table["cat"].compose = &compose_cat;
+  for (const char* name : {"embedding", "gather", "index", "index_select", "take"}) table[name].check = &check_look_up;
   table["embedding"].compose = &compose_embedding;
   table["gather"].compose = &compose_gather;
   table["index"].compose = &compose_index;

@@ -244,6 +244,30 @@ def test_an_index_out_of_range_is_named(name, mode):
             assert torch.equal(after.cpu(), call(x.cpu(), torch.tensor([1, 0, 2])) + 1)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, i, out: torch.index_select(x, 0, i, out=out),
+        lambda x, i, out: torch.gather(x, 0, i[:, None].expand(2, 5), out=out),
+        lambda x, i, out: torch.take(x, i[:, None].expand(2, 5), out=out),
+        lambda x, i, out: torch.ops.aten.index.Tensor_out(x, [i], out=out),
+    ],
+    ids=["index_select", "gather", "take", "index"],
+)
+@pytest.mark.parametrize("fault", ["dtype", "overlap", "input"])
+def test_what_cannot_be_written(call, fault):
+    messages = []
+    for device in ("cpu", "neuron"):
+        x, i = torch.ones(4, 5).to(device), torch.tensor([0, 1]).to(device)
+        out = torch.empty(2, 5, device=device)
+        call(x, i, out)  # also when the kind of call is known
+        wrong = {"dtype": out.double(), "overlap": out[:1].expand(2, 5), "input": x[1:3]}[fault]
+        with pytest.raises(RuntimeError) as caught:
+            call(x, i, wrong)
+        messages.append(str(caught.value).splitlines()[0])
+    assert messages[0] in messages[1]
+
+
 def test_nothing_to_look_up():
     """Every index is out of range for a table of nothing."""
     with pytest.raises(IndexError):
