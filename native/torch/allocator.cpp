@@ -34,7 +34,7 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kSmallLimit = 128 << 10;  // blocks up to here have size classes; larger ones are chunks
 constexpr size_t kSmallSegment = 1 << 20;  // bytes of a segment of one class
-constexpr size_t kChunkSegment = 32 << 20;
+constexpr size_t kChunkSegment = 128 << 20;
 constexpr int kDevicePlacement = 0;
 
 // Classes: multiples of 64 bytes up to 512, then eight steps a doubling, so at most 12.5% is lost.

@@ -141,6 +141,16 @@ class TestPlans:
         assert plain(again.planner.plan_op(t.raw())) == plain(plan)
         assert again.kernels.asked == asked  # found: neither planned nor compiled
 
+    def test_single_op_whose_stored_plan_is_damaged(self, process, restart, caplog):
+        t = TraceBuilder()
+        t.map("exp", t.input("f32", ("B", "N")))
+        plan = process.planner.plan_op(t.raw())
+        (key,) = process.store.keys("plan")
+        process.store.put("plan", key, b"[]")
+        assert plain(restart().planner.plan_op(t.raw())) == plain(plan)
+        assert "a stored plan cannot be used and is made anew" in caplog.text
+        assert plain(restart().planner.plan_op(t.raw())) == plain(plan)
+
     def test_single_op_that_cannot_be_compiled(self, process):
         process.kernels.refuse = {"exp"}
         t = TraceBuilder()
