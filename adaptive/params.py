@@ -135,7 +135,7 @@ _ROWS = (
     Param("min_ops", 32, "int", "ops", "A full window is cut no earlier than after this many ops."),
     Param(
         "max_bytes",
-        64 * _MIB,
+        32 * _MIB,
         "bytes",
         "bytes",
         "A window that keeps more memory than this from being used again (nobody else holds it) is run.",

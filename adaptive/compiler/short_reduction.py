@@ -94,7 +94,7 @@ class ShortRows:
         left = b.put(SEGMENT, "sub i64 %w, %l")
         limit = b.splat(b.put(SEGMENT, f"trunc i64 {left} to i32"), "i32", SEGMENT)
         lanes = b.lane_numbers("i32")
-        return Val(b.put(BODY, f"icmp slt {b.vector('i32')} {lanes.ref}, {limit.ref}"), "i1", BODY)
+        return Val(b.put(SEGMENT, f"icmp slt {b.vector('i32')} {lanes.ref}, {limit.ref}"), "i1", SEGMENT)
 
     def load(self, b: Builder, access: int) -> Val:
         """Memory form of an access at a vector of rows, and at a column if it moves along them."""
@@ -181,7 +181,7 @@ class ShortRows:
                 size = GROUP * (SHORT if self._moves(j, self.column) else 1)
                 text.append(f"%b{j} = alloca [{size} x {memory_type(self.kernel.accesses[j])}], align 64")
         if b.reports_errors or e.reports_errors:
-            text.append("%noerror = alloca i32, align 4")
+            text.append("%noerror = alloca i64, align 8")
         text += load_arguments(("ptrs", "sizes", "strides", "scalars", "error")) + load_sizes(range(rank))
         for j in self.used:
             text += self._pointer(j)

@@ -60,7 +60,28 @@ def test_matches_cpu(case, target):
 
 
 def test_every_op_has_a_case():
-    assert {case.op for case in CASES} >= set(OPS) - {"fill"} - set(COUNTED)
+    assert {case.op for case in CASES} >= set(OPS) - {"fill", *PROBABILITIES} - set(COUNTED)
+
+
+PROBABILITIES = ("binary_cross_entropy", "binary_cross_entropy_backward")
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_binary_cross_entropy(dtype, weighted, target):
+    """Of numbers from 0 to 1; another one, or NaN, is a data error."""
+    x = torch.tensor([0.0, 1.0, 0.5, 1e-30, 0.25, 1 - 2**-20] * 7, dtype=DTYPES[dtype])
+    t, g = x.flip(0).contiguous(), torch.linspace(-2, 2, len(x), dtype=x.dtype)
+    w = torch.linspace(0.5, 3, len(x), dtype=x.dtype) if weighted else None
+    out, error = pointwise("binary_cross_entropy", [x, t, w], dtype, dtype, target=target)
+    assert error == 0
+    torch.testing.assert_close(out, torch.ops.aten.binary_cross_entropy(x, t, w, 0))
+    out, _ = pointwise("binary_cross_entropy_backward", [g, x, t, w, 1.0], dtype, dtype, target=target)
+    torch.testing.assert_close(out, torch.ops.aten.binary_cross_entropy_backward(g, x, t, w, 0))
+    for wrong in (-0.1, 1.1, float("nan")):
+        x[-1] = wrong
+        assert pointwise("binary_cross_entropy", [x, t, w], dtype, dtype, target=target)[1] != 0
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
