@@ -15,9 +15,9 @@ from adaptive_eager.compiler.points import Points
 
 
 class Place(NamedTuple):
-    """An index along a dim of a table: i64 vectors."""
+    """An index, `at`, along a dim of a table: i64 vectors."""
 
-    index: Val
+    at: Val
     stride: Val
     size: Val
 
