@@ -165,6 +165,10 @@ def show(key: str, llvm: bool) -> None:
         click.echo("\nsteps")
         for number, step in enumerate(ops(entry)):
             click.echo(f"  {number:3} {step}")
+    elif entry.kind == "host":
+        click.echo("\nLLVM's words")
+        for name, value in document_of(entry).items():
+            click.echo(f"  {name:<20} {value}")
     else:
         click.echo(f"\nreason\n  {document_of(entry).get('reason', '')}")
 

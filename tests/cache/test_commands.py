@@ -12,11 +12,11 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from adaptive_eager import cli, kernels, params
+from adaptive_eager import cli, host, kernels, params
 from adaptive_eager.cache.lease import acquire, lease
 from adaptive_eager.cache.store import KernelStore
 from adaptive_eager.compiler.loop_ir import Access, Instr, Kernel, Store
-from adaptive_eager.compiler.target import host_target
+from adaptive_eager.compiler.target import ask_llvm, host_target
 
 OPS = ("neg", "abs", "sqrt")
 
@@ -165,6 +165,23 @@ def test_verify(command, directory):
     told = command("verify")
     assert "4 entries are right, 0 are wrong, 0 are damaged" in told
     assert "1 skipped: 1 of its kernels are not there" in told
+
+
+def test_what_is_remembered_of_a_host(command, directory):
+    store = KernelStore(directory, strict=True)
+    host.recall(store)
+    (key,) = store.keys("host")
+    (document,) = json.loads(command("ls", "--kind", "host", "--json"))
+    assert (document["key"], document["differs"], document["ops"]) == (key, [], [ask_llvm().cpu])
+    for words in ("llvmlite ", "processor ", f"triple               {ask_llvm().triple}"):
+        assert words in command("show", key)
+    assert "1 entries are right, 0 are wrong" in command("verify")
+    store.put("host", key, store.get("host", key).replace(b'"llvm": "', b'"llvm": "0.'), host.fields())
+    assert "LLVM says otherwise of this machine" in command("verify", code=1)
+    store.put("host", "f" * 64, b"{}", [("llvmlite", "0"), ("processor", "another")])
+    store.close()
+    assert "of another machine" in command("verify", code=1)
+    assert "dropped 1 of 2" in command("prune", "--other-versions")
 
 
 def test_verify_finds_a_damaged_entry(command, directory):

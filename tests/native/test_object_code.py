@@ -76,35 +76,41 @@ def test_code_runs(runtime, flags):
     assert run(other) == EXPECTED  # its variables are its own
 
 
-LIBC = ctypes.CDLL("libc.so.6")
-LIBC.mmap.restype, LIBC.munmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
-LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
-
-
 @contextlib.contextmanager
-def nothing_free_near(address: int, size: int):
-    """Reserves what is free near an address until `size` bytes are mapped out of a near call's reach of it."""
-    held = []
-    reservation = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+def only_far_memory(size):
+    """Whatever of at least `size` bytes is mapped in here lies out of a near call's reach of the C library.
+
+    (A multiple of a huge page would be aligned to one, and leave holes that others fit into.)
+    """
+    libc, taken = ctypes.CDLL(None), []
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+    def reserve(length):
+        taken.append((libc.mmap(None, length, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0), length))
+        return taken[-1][0]
+
+    reserve(8 << 30)
+    while abs(reserve(size) - address_of_sin()) < 3 << 30:  # still between the libraries
+        assert len(taken) < 10_000
+    libc.munmap(*taken.pop())
     try:
-        for length in [8 << 30] + 1000 * [size]:
-            held.append((LIBC.mmap(None, length, 0, reservation, -1, 0), length))
-            if length == size and abs(held[-1][0] - address) > 3 << 30:
-                LIBC.munmap(*held.pop())
-                break
         yield
     finally:
-        for piece in held:
-            LIBC.munmap(*piece)
+        for reservation in taken:
+            libc.munmap(*reservation)
+
+
+def address_of_sin() -> int:
+    return ctypes.cast(ctypes.CDLL("libm.so.6").sin, ctypes.c_void_p).value
 
 
 @pytest.mark.parametrize("flags", [("-fPIC",), ("-fPIC", "-fno-plt")], ids=" ".join)
 def test_calls_reach_any_distance(runtime, flags):
-    """Code that does not fit between the libraries goes out of a near call's reach."""
-    sin = ctypes.cast(ctypes.CDLL("libm.so.6").sin, ctypes.c_void_p).value
-    with nothing_free_near(sin, 40 << 20):
+    with only_far_memory((40 << 20) - mmap.PAGESIZE):
         model = runtime.load(artifact_of(object_code(BIG_SOURCE, flags)))
-        assert abs(model.entry("k") - sin) > 1 << 31
+        assert abs(model.entry("k") - address_of_sin()) > 1 << 31
         assert run(model) == EXPECTED
         model.unload()
 
@@ -401,7 +407,7 @@ def test_a_far_call_into_the_middle_of_a_function(runtime):
     elf = Elf(object_code(BIG_SOURCE))
     call = elf.relocation_by("sin")
     elf.set("relocation", call, "r_addend", elf.get("relocation", call, "r_addend") + 4)
-    with nothing_free_near(ctypes.cast(ctypes.CDLL("libm.so.6").sin, ctypes.c_void_p).value, 40 << 20):
+    with only_far_memory((40 << 20) - mmap.PAGESIZE):
         assert "cannot reach sin" in complaint(runtime, elf.data)
 
 
