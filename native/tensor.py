@@ -9,6 +9,8 @@ from adaptive_eager.native.errors import DeadHandleError, NrtError, Status
 from adaptive_eager.native.nrt_ffi import ffi
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adaptive_eager.native.runtime import Runtime
 
 
@@ -65,9 +67,9 @@ class Handle:
     def __exit__(self, *_exception: object) -> None:
         self.free()
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # At exit the modules this needs may be gone, and the memory goes with the process. No _owned: __init__ failed.
-        if not sys.is_finalizing() and hasattr(self, "_owned"):
+        if not is_finalizing() and hasattr(self, "_owned"):
             self.free()
 
 

@@ -138,6 +138,29 @@ class Target {
   const Tensor result_, sums_;
 };
 
+// Whether some element of a tensor may be reached by several ways.
+bool overlaps_itself(const Tensor& t) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // (stride, size)
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (t.size(d) > 1) dims.emplace_back(t.stride(d), t.size(d));
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;  // of the dims of smaller strides
+  for (const auto& [stride, size] : dims) {
+    if (stride <= reach) return true;
+    reach += (size - 1) * stride;
+  }
+  return false;
+}
+
+// Whether what an op writes overlaps neither itself nor what it reads: its sums may be made anywhere, in any order.
+bool apart(const OpVariant& variant, const Tensor& self, std::initializer_list<const Tensor*> read) {
+  if (variant.kind != VariantKind::kInPlace && variant.functional) return true;  // it writes a copy
+  return !overlaps_itself(self) && std::none_of(read.begin(), read.end(), [&](const Tensor* t) {
+    return t->storage().data() == self.storage().data();
+  });
+}
+
 // What an op adds to: its first argument, or a copy of it.
 Tensor target_of(const OpVariant& variant, const Stack& stack) {
   const Tensor self = stack[0].toTensor();
@@ -176,7 +199,7 @@ bool run_index_add(const OpVariant& variant, Stack& stack) {
   const bool plain = self.dim() > 1 && self.dim() == source.dim() && index.dim() == 1 && indexes(index) &&
                      self.scalar_type() == source.scalar_type() && added_here(self.scalar_type()) &&
                      stack[4].toScalar().equal(1);
-  if (!plain) return false;
+  if (!plain || !apart(variant, self, {&index, &source})) return false;
   const int64_t dim = c10::maybe_wrap_dim(stack[1].toInt(), self.dim());
   const int64_t n = index.numel(), rows = self.size(dim);
   c10::DimVector sizes(self.sizes());
@@ -205,7 +228,7 @@ bool run_put(const OpVariant& variant, Stack& stack) {
   const Tensor self = stack[0].toTensor(), index = stack[1].toTensor(), source = stack[2].toTensor();
   const int64_t n = index.numel(), size = self.numel();
   if (!stack[3].toBool() || !indexes(index) || source.numel() != n || self.scalar_type() != source.scalar_type() ||
-      !added_here(self.scalar_type()))
+      !added_here(self.scalar_type()) || !apart(variant, self, {&index, &source}))
     return false;
   std::vector<int64_t> places(n);
   for_index(index.contiguous(), [&](const auto* at) {
@@ -222,7 +245,7 @@ bool run_put(const OpVariant& variant, Stack& stack) {
   return true;
 }
 
-bool run_index_put(const OpVariant&, Stack& stack) {
+bool run_index_put(const OpVariant& variant, Stack& stack) {
   const Tensor self = stack[0].toTensor(), values = stack[2].toTensor();
   if (!stack[3].toBool() || self.scalar_type() != values.scalar_type() || !added_here(self.scalar_type())) return false;
   std::vector<Tensor> indices;
@@ -230,14 +253,14 @@ bool run_index_put(const OpVariant&, Stack& stack) {
   const auto given = stack[1].toOptionalTensorVector();
   for (int64_t d = 0; d < self.dim(); ++d) {
     if (static_cast<size_t>(d) < given.size() && given[d] && given[d]->defined()) {
-      if (!indexes(*given[d])) return false;
+      if (!indexes(*given[d]) || !apart(variant, self, {&*given[d]})) return false;
       indices.push_back(*given[d]);
       dims.push_back(d);
     } else {
       rest.push_back(d);
     }
   }
-  if (indices.empty() || self.numel() == 0) return false;
+  if (indices.empty() || self.numel() == 0 || !apart(variant, self, {&values})) return false;
   if (indices.size() > 1) indices = at::expand_outplace(indices);
   // The dims of indices that are not next to each other come first, in the values as in what they are added to.
   const bool adjacent = dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size());

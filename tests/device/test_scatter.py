@@ -109,6 +109,39 @@ def test_in_place():
     check_program(program, rtol=0, atol=0)
 
 
+def test_what_overlaps_itself():
+    """Windows of a vector, which share elements: each sum is seen by the others."""
+
+    def program(device, round):
+        x, i = filled(torch.float32, 16).to(device), numbers(4, high=15).to(device)
+        windows = x.unfold(0, 2, 1)
+        windows.index_put_((i,), filled(torch.float32, 4, 2, seed=2).to(device), accumulate=True)
+        windows.index_add_(0, i, filled(torch.float32, 4, 2, seed=3).to(device))
+        return [x, windows * 2]
+
+    check_program(program, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["index_add", "index_put"])
+def test_what_it_reads_may_not_be_written(name):
+    """Sums of itself are those of the CPU where it takes them."""
+
+    def sums(device):
+        x, i = filled(torch.float32, 6, 4).to(device), torch.tensor([1, 1, 5]).to(device)
+        if name == "index_add":
+            x.index_add_(0, i, x[:3])
+        else:
+            x.index_put_((i,), x[:3], accumulate=True)
+        return x.cpu()
+
+    try:
+        want = sums("cpu")
+    except RuntimeError as refused:
+        assert "memory location" in str(refused)
+    else:
+        assert torch.equal(sums("neuron"), want)
+
+
 @pytest.mark.parametrize("sizes", [(4096, 48), (4096, 1), (64, 4096), (3, 70000)])
 def test_bits_do_not_depend_on_threads(sizes):
     """Many additions of numbers that round, to the same few rows."""
