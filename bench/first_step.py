@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 
 from bench import models
 from bench.contender import Contender
+from bench.timer import first_and_steady
 
 TITLE = "First training step of GPT-2 from an empty cache, less a steady step"
 UNIT = ("s", 1.0)
@@ -24,18 +23,8 @@ def cases() -> list[str]:
 
 
 def prepare(case: str, contender: Contender) -> Callable[[int], float]:
-    step = models.gpt2(contender)
-
-    def timed() -> float:
-        start = time.perf_counter()
-        step()
-        return time.perf_counter() - start
-
-    first = timed()
-    for _ in range(WARM_STEPS):
-        step()
-    extra = first - statistics.median(timed() for _ in range(STEPS))
-    return lambda index: extra
+    first, steady = first_and_steady(models.gpt2(contender), WARM_STEPS, STEPS)
+    return lambda index: first - steady
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 
@@ -34,3 +35,17 @@ class Timer:
         for _ in range(self._calls):
             function()
         return time.perf_counter() - start
+
+
+def first_and_steady(function: Callable[[], object], warm_calls: int, calls: int) -> tuple[float, float]:
+    """Seconds of the first call, and the median of `calls` later ones, after `warm_calls` that are not timed."""
+
+    def timed() -> float:
+        start = time.perf_counter()
+        function()
+        return time.perf_counter() - start
+
+    first = timed()
+    for _ in range(warm_calls):
+        function()
+    return first, statistics.median(timed() for _ in range(calls))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 from bench.contender import CONTENDERS as ALL
 from bench.contender import WITHOUT_DEVICE, Contender
+from bench.timer import first_and_steady
 
 TITLE = "A process that finds a warm cache"
 UNIT = ("s", 1.0)
@@ -72,17 +72,7 @@ def _steps(contender: Contender) -> dict[str, Any]:
     import adaptive_eager as ae
     from bench import models
 
-    step = models.gpt2(contender)
-
-    def timed() -> float:
-        start = time.perf_counter()
-        step()
-        return time.perf_counter() - start
-
-    first = timed()
-    for _ in range(WARM_STEPS):
-        step()
-    steady = statistics.median(timed() for _ in range(STEPS))
+    first, steady = first_and_steady(models.gpt2(contender), WARM_STEPS, STEPS)
     return {"first": first, "steady": steady, "compiled": ae.stats()["kernels_compiled"], "open": _opening()}
 
 

@@ -17,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DATABASE = "cache.db"
 JOURNAL = DATABASE + "-journal"
@@ -70,14 +70,8 @@ class Reader:
         raise failure
 
     def read(self, name: str) -> bytes | None:
-        select = "SELECT mode, value FROM Cache WHERE key = ? AND raw = 1"
-        try:
-            row = self._connection.execute(select, (name,)).fetchone()
-        except sqlite3.OperationalError as error:
-            if _is_empty(error):
-                return None
-            raise
-        return None if row is None else _blob(*row)
+        found = self._select("SELECT mode, value FROM Cache WHERE key = ? AND raw = 1", name)
+        return _blob(*found[0]) if found else None
 
     def names(self) -> list[str]:
         """Names of all entries that could be ours."""
@@ -93,12 +87,7 @@ class Reader:
 
     def uses(self) -> list[tuple[str, str, int, float]]:
         """What processes have noted at their ends: (directory or "made", kind, how many, seconds)."""
-        try:
-            found = self._connection.execute("SELECT source, kind, number, seconds FROM Uses").fetchall()
-        except sqlite3.OperationalError as error:
-            if _is_empty(error):
-                return []
-            raise
+        found = self._select("SELECT source, kind, number, seconds FROM Uses")
         return [(_text(source), _text(kind), int(number), float(seconds)) for source, kind, number, seconds in found]
 
     def volume(self) -> int:
@@ -108,13 +97,17 @@ class Reader:
     def close(self) -> None:
         self._connection.close()
 
-    def _keys(self) -> list[tuple[str, float]]:
+    def _select(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        """Rows of a table, none if it has not been made yet."""
         try:
-            found = self._connection.execute("SELECT key, access_time FROM Cache WHERE raw = 1").fetchall()
+            return self._connection.execute(query, values).fetchall()
         except sqlite3.OperationalError as error:
             if _is_empty(error):
                 return []
             raise
+
+    def _keys(self) -> list[tuple[str, float]]:
+        found = self._select("SELECT key, access_time FROM Cache WHERE raw = 1")
         return [
             (key.decode(errors="replace"), used if type(used) is float else 0.0)
             for key, used in found

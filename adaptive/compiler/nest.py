@@ -16,8 +16,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adaptive_eager.compiler import conversion
-from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, CompileError, Val, bits_of, literal
+from adaptive_eager.compiler.builder import (
+    BODY,
+    ENTRY,
+    ROW,
+    SEGMENT,
+    Builder,
+    Val,
+    bits_of,
+    literal,
+    suffix,
+)
 from adaptive_eager.compiler.loop_ir import BROADCAST, ITEMSIZE, STRIDED, UNIT, Access
+from adaptive_eager.compiler.points import row_major_index
 
 #: 1 in memory form: padding that no operation objects to.
 _ONE = {"bf16": 0x3F80, "f16": 0x3C00}
@@ -259,34 +270,10 @@ class Nest:
 
         A block past the row's end goes on counting. If the points of a block follow each other, the builder is told.
         """
-        b = self.b
-        total, at = "0", ENTRY
-        weight = "1"  # of a step along a dim: the product of the later sizes
-        step = ""
-        terms = []
-        for d in reversed(dims):
-            if d == self.vector_dim:
-                terms.append((BODY, b.put(BODY, f"mul i64 %i, {weight}")))
-                step = weight
-            elif d in self.row_dims:
-                terms.append((ROW, b.put(ROW, f"mul i64 %i{d}, {weight}")))
-            elif d in self.outer_dims:
-                terms.append((ENTRY, b.put(ENTRY, f"mul i64 %x{d}, {weight}")))
-            else:
-                raise CompileError(f"index: dimension {d} is not walked here")
-            if d != dims[0]:
-                weight = b.put(ENTRY, f"mul i64 {weight}, %n{d}")
-        for level, term in sorted(terms):
-            at = level
-            total = b.put(level, f"add i64 {total}, {term}")
-        first = b.splat(total, "i64", at)
-        if not step:
-            return first
-        lanes = b.lane_numbers("i64")
-        index = b.add(first, lanes if step == "1" else b.mul(lanes, b.splat(step, "i64", ENTRY)))
-        if step == "1":
-            b.runs[index.ref] = total
-        return index
+        positions = {d: (ENTRY, f"%x{d}") for d in self.outer_dims} | {d: (ROW, f"%i{d}") for d in self.row_dims}
+        if self.vector_dim is not None:
+            positions[self.vector_dim] = (BODY, "%i")
+        return row_major_index(self.b, dims, positions, self.vector_dim)
 
     # -- text of the loops ------------------------------------------------------------------------------------------
 
@@ -428,16 +415,16 @@ class Nest:
     def _copy_masked(self, way: str, j: int) -> list[str]:
         b, ty, lanes = self.b, self.memory_type(j), self.b.lanes
         v, place = b.vector(ty), f"%{way}{j}"
-        suffix = f"v{lanes}{ {'float': 'f32', 'double': 'f64'}.get(ty, ty) }.p0"
+        overload = f"v{lanes}{suffix(ty)}.p0"
         if way == "in":
-            name = f"llvm.masked.load.{suffix}"
+            name = f"llvm.masked.load.{overload}"
             b.declare(name, v, ("ptr", "i32", f"<{lanes} x i1>", v))
             return [
                 f"{place} = call {v} @{name}"
                 f"(ptr {place}.far, i32 1, <{lanes} x i1> %in.mask, {v} {ones(self.accesses[j])})",
                 f"store {v} {place}, ptr %st{j}, align 64",
             ]
-        name = f"llvm.masked.store.{suffix}"
+        name = f"llvm.masked.store.{overload}"
         b.declare(name, "void", (v, "ptr", "i32", f"<{lanes} x i1>"))
         return [
             f"{place} = load {v}, ptr %st{j}, align 64",

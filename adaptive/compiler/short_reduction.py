@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, CompileError, Val, bits_of
+from adaptive_eager.compiler.builder import BODY, ENTRY, ROW, SEGMENT, Builder, Val, bits_of
 from adaptive_eager.compiler.loop_ir import BROADCAST, UNIT, Kernel
 from adaptive_eager.compiler.nest import decompose, load_arguments, load_sizes, memory_type
+from adaptive_eager.compiler.points import row_major_index
 from adaptive_eager.compiler.program import Program
 from adaptive_eager.compiler.reduction_parts import SHORT, minimum, preset, reductions_of
 from adaptive_eager.compiler.tile import transposition
@@ -140,30 +141,9 @@ class ShortRows:
 
     def index(self, b: Builder, dims: Sequence[int]) -> Val:
         """Row-major linear index of the points over `dims`, an i64 vector."""
-        names = {self.row: "%at.row", self.column: "%i"} | {d: f"%x{d}" for d in range(self.row)}
-        weight, step, level = "1", "", ROW
-        terms = []
-        for d in reversed(dims):
-            if d not in names:
-                raise CompileError(f"index: dimension {d} is not walked here")
-            own = {self.row: SEGMENT, self.column: BODY}.get(d, ROW)
-            if d == self.row:
-                step = weight
-            terms.append((own, b.put(own, f"mul i64 {names[d]}, {weight}")))
-            if d != dims[0]:
-                weight = b.put(ENTRY, f"mul i64 {weight}, %n{d}")
-        total = "0"
-        for own, term in sorted(terms):
-            level = own
-            total = b.put(level, f"add i64 {total}, {term}")
-        first = b.splat(total, "i64", level)
-        if not step:
-            return first
-        lanes = b.lane_numbers("i64")
-        found = b.add(first, lanes if step == "1" else b.mul(lanes, b.splat(step, "i64", ENTRY)))
-        if step == "1":
-            b.runs[found.ref] = total
-        return found
+        positions = {d: (ROW, f"%x{d}") for d in range(self.row)}
+        positions |= {self.row: (SEGMENT, "%at.row"), self.column: (BODY, "%i")}
+        return row_major_index(b, dims, positions, self.row)
 
     # -- the text ------------------------------------------------------------------------------------------------------
 

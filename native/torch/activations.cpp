@@ -2,18 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/WrapDimMinimal.h>
-#include <c10/util/strides.h>
 
 namespace neuron {
 namespace {
 
 using at::Tensor;
 using torch::jit::Stack;
-
-ResultMeta contiguous(const Tensor& like) {
-  const auto strides = c10::contiguous_strides(like.sizes());
-  return {true, like.scalar_type(), like.sizes().vec(), {strides.begin(), strides.end()}};
-}
 
 Tensor half(const Tensor& t, int64_t dim, int which) {
   const int64_t d = c10::maybe_wrap_dim(dim, t.dim()), n = t.size(d) / 2;
@@ -24,7 +18,7 @@ Tensor half(const Tensor& t, int64_t dim, int which) {
 
 bool infer_log_sigmoid(Inference& inference, const Stack& args) {
   const Tensor self = args[0].toTensor();
-  inference.results = {contiguous(self), {true, self.scalar_type(), {0}, {1}}};
+  inference.results = {contiguous_meta(self.sizes().vec(), self.scalar_type()), {true, self.scalar_type(), {0}, {1}}};
   return true;
 }
 
@@ -61,7 +55,7 @@ bool infer_glu_backward(Inference& inference, const Stack& args) {
   TORCH_CHECK(self.dim() > 0, "glu does not support 0-dimensional tensors");
   const int64_t d = c10::maybe_wrap_dim(args[2].toInt(), self.dim());
   TORCH_CHECK(self.size(d) % 2 == 0, "Halving dimension must be even, but dimension ", d, " is size ", self.size(d));
-  inference.results = {contiguous(self)};
+  inference.results = {contiguous_meta(self.sizes().vec(), self.scalar_type())};
   return true;
 }
 

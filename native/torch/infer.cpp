@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/flat_hash_map.h>
+#include <c10/util/strides.h>
 
 #include <cstring>
 
@@ -139,6 +140,11 @@ ResultMeta broadcast_meta(const std::vector<at::Tensor>& operands, c10::ScalarTy
   torch::jit::Stack meta;
   for (const at::Tensor& t : operands) meta.push_back(to_meta(t));
   return describe(broadcast_result(meta, dtype));
+}
+
+ResultMeta contiguous_meta(std::vector<int64_t> sizes, c10::ScalarType dtype) {
+  const auto strides = c10::contiguous_strides(sizes);
+  return {true, dtype, std::move(sizes), {strides.begin(), strides.end()}};
 }
 
 const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack) {

@@ -28,4 +28,7 @@ const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack)
 // strides.
 ResultMeta broadcast_meta(const std::vector<at::Tensor>& operands, c10::ScalarType dtype);
 
+// A contiguous result.
+ResultMeta contiguous_meta(std::vector<int64_t> sizes, c10::ScalarType dtype);
+
 }  // namespace neuron

@@ -3,7 +3,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/result_type.h>
-#include <c10/util/strides.h>
 
 namespace neuron {
 
@@ -72,8 +71,7 @@ RowCall arrange_loss(const Stack& args, const std::vector<Tensor>& results) {
 
 bool infer_loss_backward(Inference& inference, const Stack& args) {
   const Tensor input = args[1].toTensor();
-  const auto strides = c10::contiguous_strides(input.sizes());
-  inference.results = {{true, input.scalar_type(), input.sizes().vec(), {strides.begin(), strides.end()}}};
+  inference.results = {contiguous_meta(input.sizes().vec(), input.scalar_type())};
   return true;
 }
 

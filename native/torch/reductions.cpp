@@ -2,7 +2,6 @@
 
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Tensor.h>
-#include <c10/util/strides.h>
 
 #include <algorithm>
 
@@ -29,8 +28,7 @@ void add_reduced(Inference& inference, const Tensor& self, uint64_t reduced, boo
     else if (keepdim)
       sizes.push_back(1);
   }
-  const auto strides = c10::contiguous_strides(sizes);
-  inference.results.push_back({true, dtype, std::move(sizes), {strides.begin(), strides.end()}});
+  inference.results.push_back(contiguous_meta(std::move(sizes), dtype));
 }
 
 bool infer_reduced(Inference& inference, const Tensor& self, const IValue& dim, bool keepdim, ScalarType dtype) {

@@ -161,15 +161,20 @@ bool apart(const OpVariant& variant, const Tensor& self, std::initializer_list<c
   });
 }
 
-// What an op adds to: its first argument, or a copy of it.
-Tensor target_of(const OpVariant& variant, const Stack& stack) {
-  const Tensor self = stack[0].toTensor();
-  return variant.kind == VariantKind::kInPlace ? self : self.clone(at::MemoryFormat::Contiguous);
-}
-
 void give(Stack& stack, Tensor result) {
   stack.clear();
   stack.emplace_back(std::move(result));
+}
+
+// Runs an op that adds to its first argument, or to a copy of it, and gives what it added to.
+void add_to_first(const OpVariant& variant, Stack& stack, const Scatter& scatter, const Tensor& from,
+                  const std::vector<int64_t>& places) {
+  const Tensor self = stack[0].toTensor();
+  const Tensor result = variant.kind == VariantKind::kInPlace ? self : self.clone(at::MemoryFormat::Contiguous);
+  const Target target(result);
+  scatter.add_slices(target.sums(), from.contiguous(), places);
+  target.deliver();
+  give(stack, result);
 }
 
 }  // namespace
@@ -214,11 +219,8 @@ bool run_index_add(const OpVariant& variant, Stack& stack) {
       places[k] = at[k];
     }
   });
-  const Target target(target_of(variant, stack));
   const Scatter scatter{product(self.sizes().slice(0, dim)), rows, n, product(self.sizes().slice(dim + 1))};
-  scatter.add_slices(target.sums(), source.contiguous(), places);
-  target.deliver();
-  give(stack, variant.kind == VariantKind::kInPlace ? self : target.sums());
+  add_to_first(variant, stack, scatter, source, places);
   return true;
 }
 
@@ -238,10 +240,7 @@ bool run_put(const OpVariant& variant, Stack& stack) {
       places[k] = at[k] + (at[k] < 0 ? size : 0);
     }
   });
-  const Target target(target_of(variant, stack));
-  Scatter{1, size, n, 1}.add_slices(target.sums(), source.contiguous(), places);
-  target.deliver();
-  give(stack, variant.kind == VariantKind::kInPlace ? self : target.sums());
+  add_to_first(variant, stack, {1, size, n, 1}, source, places);
   return true;
 }
 

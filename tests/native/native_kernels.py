@@ -3,6 +3,7 @@
 import struct
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,21 @@ def status_of(function, *arguments):
     with pytest.raises(NrtError) as caught:
         function(*arguments)
     return caught.value.status
+
+
+def in_threads(count, work):
+    """Runs work(number) in so many threads at once; none may raise."""
+    failures = []
+
+    def run(number):
+        try:
+            work(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

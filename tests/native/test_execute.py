@@ -4,7 +4,16 @@ import struct
 import threading
 
 import pytest
-from native_kernels import BUMP_SOURCE, ECHO_SOURCE, Call, code_mappings, object_code, scale_artifact, status_of
+from native_kernels import (
+    BUMP_SOURCE,
+    ECHO_SOURCE,
+    Call,
+    code_mappings,
+    in_threads,
+    object_code,
+    scale_artifact,
+    status_of,
+)
 
 from adaptive_eager.native.artifact import TensorSpec
 from adaptive_eager.native.errors import DeadHandleError, NrtError, Status
@@ -178,24 +187,14 @@ def test_unloading_during_an_execution(runtime):
 
 
 def test_many_threads_execute(runtime, model):
-    failures: list = []
+    def work(number):
+        call = Call(runtime)
+        for _ in range(50):
+            call.out.memset(0)
+            model.execute(call.inputs, call.outputs)
+            assert call.result()[11] == 27.5
 
-    def work():
-        try:
-            call = Call(runtime)
-            for _ in range(50):
-                call.out.memset(0)
-                model.execute(call.inputs, call.outputs)
-                assert call.result()[11] == 27.5
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(4, work)
 
 
 # -- The launch block -------------------------------------------------------------------------------------------------

@@ -7,11 +7,10 @@ import mmap
 import random
 import struct
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
-from native_kernels import TARGET, code_mappings, object_code
+from native_kernels import TARGET, code_mappings, in_threads, object_code
 
 from adaptive_eager.native import library
 from adaptive_eager.native.artifact import pack
@@ -153,22 +152,14 @@ def test_unloading_gives_the_memory_back(runtime):
 
 
 def test_threads(runtime):
-    data, failures = artifact_of(object_code(SOURCE)), []
+    data = artifact_of(object_code(SOURCE))
 
-    def work():
-        try:
-            for _ in range(50):
-                with runtime.load(data) as model:
-                    assert run(model) == EXPECTED
-        except BaseException as error:
-            failures.append(error)
+    def work(number):
+        for _ in range(50):
+            with runtime.load(data) as model:
+                assert run(model) == EXPECTED
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(4, work)
 
 
 # -- What a debugger sees ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from alone import PRELUDE
+from native_kernels import in_threads
 
 from adaptive_eager.native.errors import DeadHandleError, NrtError, RuntimeLibraryError, Status, status_name
 from adaptive_eager.native.library import ffi
@@ -221,32 +222,23 @@ with open_runtime("software", guard=True) as runtime:
 
 def test_threads(runtime):
     """Allocating, slicing, moving and freeing from several threads at once loses nothing and mixes nothing up."""
-    failures = []
 
     def work(seed):
-        try:
-            dice, mine = random.Random(seed), list[tuple[DeviceTensor, int]]()
-            for step in range(200):
-                if len(mine) > 8 or (mine and dice.random() < 0.4):
-                    tensor, fill = mine.pop(dice.randrange(len(mine)))
-                    data = tensor.read()
-                    assert data.count(fill) == len(data)
-                    tensor.free()
-                else:
-                    tensor = runtime.allocate(seed % 2, dice.choice([1, 100, 5000, 3 << 20]), f"{seed}.{step}")
-                    tensor.memset(seed)
-                    if dice.random() < 0.5:
-                        tensor = tensor.slice(0, (tensor.size + 1) // 2)
-                    mine.append((tensor, seed))
-        except BaseException as error:
-            failures.append(error)
+        dice, mine = random.Random(seed), list[tuple[DeviceTensor, int]]()
+        for step in range(200):
+            if len(mine) > 8 or (mine and dice.random() < 0.4):
+                tensor, fill = mine.pop(dice.randrange(len(mine)))
+                data = tensor.read()
+                assert data.count(fill) == len(data)
+                tensor.free()
+            else:
+                tensor = runtime.allocate(seed % 2, dice.choice([1, 100, 5000, 3 << 20]), f"{seed}.{step}")
+                tensor.memset(seed)
+                if dice.random() < 0.5:
+                    tensor = tensor.slice(0, (tensor.size + 1) // 2)
+                mine.append((tensor, seed))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(6, work)
     assert [runtime.memory_stats(device).bytes_used for device in range(2)] == [0, 0]
 
 
