@@ -78,6 +78,7 @@ class KernelService:
     def __post_init__(self) -> None:
         self._host = host.recall(self.store)
         self._host_confirmed = False
+        self._told_refused = False
         self.target = self._host.target()
         self._lock = threading.RLock()
         self._loaded: dict[str, LoadedKernel] = {}
@@ -139,10 +140,19 @@ class KernelService:
         try:
             loaded = self._load(key, blob)
         except Exception as error:  # trouble with the cache is never more than a compilation
-            log.warning("a stored kernel cannot be loaded and is compiled anew: %s: %s", type(error).__name__, error)
+            self._tell_refused(error)
             return self._load(key, self.store.build("kernel", key, compile_it, lambda: self._fields(kernel)))
         self.counters.kernels_from_disk += 1
         return loaded
+
+    def _tell_refused(self, error: Exception) -> None:
+        """One warning a process: where one kernel of a cache is refused, others are likely to be, for the same reason."""
+        log.log(
+            logging.DEBUG if self._told_refused else logging.WARNING,
+            "a stored kernel cannot be loaded and is compiled anew, and so is each like it: %s: %s",
+            type(error).__name__, error,
+        )  # fmt: skip
+        self._told_refused = True
 
     def get_stored(self, key: str) -> LoadedKernel | None:
         """The kernel of a key, from memory or the disk cache; None if it is in neither, or what is there cannot be

@@ -56,6 +56,7 @@ CONTENDERS = {
         Contender("inductor-tuned", "cpu", WITHOUT_DEVICE | KEEP_MEMORY, compiled=True),
         Contender("triad", "c", WITHOUT_DEVICE | KEEP_MEMORY),
         Contender("neuron", "neuron"),
+        Contender("neuron-fused-opt", "neuron", fused_optimizer=True),
         Contender("neuron-cold", "neuron", cold=True),
         Contender("uncached", "neuron", {"ADAPTIVE_EAGER_CACHE": "off"}),
     )

@@ -94,7 +94,7 @@ def _rows(stored: dict[str, Any]) -> list[tuple[str, list[Bar]]]:
     rows = []
     for case in dict.fromkeys(result.case for result in results):
         row = {result.contender: result for result in results if result.case == case}
-        rivals = dict.fromkeys(family(name) for name in row if family(name) != "neuron")
+        rivals = [rival for rival in table.rivals_of(module, row) if rival != "neuron"]
         bars = [_bar(module, row, case, rival) for rival in rivals] + [_limit(module, row, case)]
         if any(bars):
             rows.append((case, [bar for bar in bars if bar is not None]))
@@ -102,10 +102,11 @@ def _rows(stored: dict[str, Any]) -> list[tuple[str, list[Bar]]]:
 
 
 def _bar(module: Any, row: dict[str, Measurement], case: str, rival: str) -> Bar | None:
-    value, best = table.ratio(row, rival), table.best(row, rival)
-    if value is None or best is None:
+    value = table.ratio(module, row, rival)
+    ours, best = table.best_form(module, row), table.best_rival(module, row, rival)
+    if value is None or ours is None or best is None:
         return None
-    text = f"{_figure(module, row['neuron'])} : {_figure(module, best)} ({best.contender})"
+    text = f"{_figure(module, ours)} : {_figure(module, best)} ({best.contender})"
     return Bar(rival, value, module.TARGETS.get(case, {}).get(rival), text)
 
 

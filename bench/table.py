@@ -1,4 +1,4 @@
-"""The results as Markdown: medians, and `neuron` against each family of contenders at its best.
+"""The results as Markdown: medians, and `neuron` against each family of contenders, each at its best.
 
 A ratio is the median of the rounds' ratios: the contenders of one round ran within a second of each other, so a machine
 that changes its speed from minute to minute changes both sides of it.
@@ -7,6 +7,7 @@ that changes its speed from minute to minute changes both sides of it.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from types import ModuleType
 
 from bench.contender import family
@@ -16,7 +17,7 @@ from bench.harness import Measurement
 def markdown(module: ModuleType, results: list[Measurement]) -> str:
     """Title, table and notes of one bench."""
     columns = list(dict.fromkeys(result.contender for result in results))
-    rivals = list(dict.fromkeys(family(name) for name in columns if name != "neuron")) if "neuron" in columns else []
+    rivals = rivals_of(module, columns)
     limits = getattr(module, "LIMITS", {})
     unit, scale = module.UNIT
     lines = [f"### {module.TITLE}", ""]
@@ -48,18 +49,37 @@ def markdown(module: ModuleType, results: list[Measurement]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def ratio(row: dict[str, Measurement], rival: str) -> float | None:
-    """How many times as fast `neuron` is as the best contender of a family; None when either is missing."""
-    ours, theirs = row["neuron"].seconds if "neuron" in row else [], best(row, rival)
-    if not ours or theirs is None:
+def forms(module: ModuleType) -> tuple[str, ...]:
+    """The contenders of a bench that are `neuron` as a user may have it, and not something to compare it with."""
+    return getattr(module, "FORMS", ("neuron",))
+
+
+def rivals_of(module: ModuleType, names: Iterable[str]) -> list[str]:
+    """The families that `neuron` is compared with."""
+    if "neuron" not in names:
+        return []
+    return list(dict.fromkeys(family(name) for name in names if name not in forms(module)))
+
+
+def ratio(module: ModuleType, row: dict[str, Measurement], rival: str) -> float | None:
+    """How many times as fast `neuron` is as a family, each in its best form; None when either is missing."""
+    ours, theirs = best_form(module, row), best_rival(module, row, rival)
+    if ours is None or theirs is None:
         return None
-    return statistics.median(their / our for their, our in zip(theirs.seconds, ours, strict=False))
+    return statistics.median(their / our for their, our in zip(theirs.seconds, ours.seconds, strict=False))
 
 
-def best(row: dict[str, Measurement], rival: str) -> Measurement | None:
-    """The contender of a family with the least median."""
-    found = [result for name, result in row.items() if name != "neuron" and family(name) == rival and result.seconds]
-    return min(found, key=lambda result: statistics.median(result.seconds), default=None)
+def best_form(module: ModuleType, row: dict[str, Measurement]) -> Measurement | None:
+    return _least(result for name, result in row.items() if name in forms(module))
+
+
+def best_rival(module: ModuleType, row: dict[str, Measurement], rival: str) -> Measurement | None:
+    return _least(result for name, result in row.items() if name not in forms(module) and family(name) == rival)
+
+
+def _least(results: Iterable[Measurement]) -> Measurement | None:
+    """The one with the least median."""
+    return min((r for r in results if r.seconds), key=lambda r: statistics.median(r.seconds), default=None)
 
 
 def _once(names: list[str]) -> list[str]:
@@ -68,7 +88,7 @@ def _once(names: list[str]) -> list[str]:
 
 
 def _ratio(module: ModuleType, row: dict[str, Measurement], case: str, rival: str) -> str:
-    value = ratio(row, rival)
+    value = ratio(module, row, rival)
     if value is None:
         return "-"
     target = module.TARGETS.get(case, {}).get(rival)

@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from adaptive_eager.cache.store import KernelStore
+from adaptive_eager.native import artifact
+
 PROGRAM = """
 import json, os, torch
 import adaptive_eager as ae
@@ -75,3 +78,41 @@ def test_without_its_directory_nothing_is_missing(run, tmp_path):
     assert result["kernels_compiled"] > 5
     (line,) = errors.strip().splitlines()
     assert "it is not a directory" in line
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """The store that the programs of `run` have filled."""
+    return KernelStore(tmp_path / "cache", strict=True)
+
+
+def test_kernels_of_another_processor_are_refused(run, stored):
+    """Under the keys of this one: only their own words say what they are for."""
+    first, _ = run()
+    for key in stored.keys("kernel"):
+        code = artifact.unpack(stored.get("kernel", key))
+        alien = artifact.pack("avx512|znver9|+avx1024", code.entries, code.code, code.tensors, code.metadata)
+        stored.put("kernel", key, alien)
+    stored.close()
+    second, errors = run()
+    assert (second["kernels_compiled"], second["value"]) == (first["kernels_compiled"], first["value"])
+    (line,) = errors.strip().splitlines()
+    assert "compiled anew" in line and "it is for the target avx512|znver9|+avx1024" in line
+    third, errors = run(cache="assert-warm")
+    assert (third["kernels_compiled"], errors) == (0, "")
+
+
+@pytest.mark.parametrize("spoil", ["magic", "format", "code"])
+def test_kernels_that_are_no_artefacts_are_refused(run, stored, spoil):
+    """Entries that are as they were put, with something in them that nrt_load must not take."""
+    first, _ = run()
+    for key in stored.keys("kernel"):
+        blob = bytearray(stored.get("kernel", key))
+        at = {"magic": 0, "format": len(artifact.MAGIC), "code": len(blob) - 1}[spoil]
+        blob[at] ^= 0xFF
+        stored.put("kernel", key, bytes(blob))
+    stored.close()
+    second, errors = run()
+    assert (second["kernels_compiled"], second["value"]) == (first["kernels_compiled"], first["value"])
+    (line,) = errors.strip().splitlines()
+    assert "compiled anew" in line
