@@ -43,7 +43,7 @@ class Operand(NamedTuple):
 #: Ops that look elements of their first operand up, by the integers that the others hold: it is their *table*.
 #: Its geometry has the sizes of the result, and says where the element of index 0 is. Their attrs are whether negative
 #: indices wrap, then the dim that each index is of; each index is followed by two scalars: the dim's stride and size.
-GATHERS = frozenset({"embedding", "gather", "index", "index_select", "take"})
+GATHERS = frozenset({"embedding", "gather", "index", "index_select", "nll_loss", "take"})
 
 #: Operand numbers from here on are temporaries of the plan (native/torch/frame.h: kFirstTemporary).
 FIRST_TEMPORARY = 1 << 24

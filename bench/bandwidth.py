@@ -42,11 +42,11 @@ def chain(contender: Contender) -> Callable[[], object]:
     import torch
 
     x, y, z = (torch.randn(ELEMENTS).to(contender.device) for _ in range(3))
-    function = contender.wrap(lambda: 1.5 * x + 2.5 * y - z)
+    function, synchronize = contender.wrap(lambda: 1.5 * x + 2.5 * y - z), contender.synchronizer()
 
     def call() -> object:
         result = function()
-        contender.synchronize()
+        synchronize()
         return result
 
     return call

@@ -32,11 +32,11 @@ def prepare(case: str, contender: Contender) -> Callable[[int], float]:
     import torch
 
     x, y = (torch.randn(int(case)).to(contender.device) for _ in range(2))
-    function = contender.wrap(chain)
+    function, synchronize = contender.wrap(chain), contender.synchronizer()
 
     def call() -> Tensor:
         result = function(x, y)
-        contender.synchronize()
+        synchronize()
         return result
 
     return Timer(call, seconds=0.05).round

@@ -34,12 +34,12 @@ def prepare(case: str, contender: Contender) -> Callable[[int], dict[str, float]
 
 
 def _call(case: str, size: int, contender: Contender) -> Callable[[], object]:
-    function = contender.wrap(globals()[case])
+    function, synchronize = contender.wrap(globals()[case]), contender.synchronizer()
     arguments = [tensor.to(contender.device) for tensor in ARGUMENTS[case](size)]
 
     def call() -> object:
         result = function(*arguments)
-        contender.synchronize()
+        synchronize()
         return result
 
     return call

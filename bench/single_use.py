@@ -33,7 +33,7 @@ def cases() -> list[str]:
 def prepare(case: str, contender: Contender) -> Callable[[int], float]:
     import torch
 
-    functions = operations()
+    functions, synchronize = operations(), contender.synchronizer()
     inputs = [torch.randn(SIZE, SIZE).to(contender.device) for _ in range(INPUTS)]
     endless = sequences(random.Random(0))
 
@@ -45,7 +45,7 @@ def prepare(case: str, contender: Contender) -> Callable[[int], float]:
         start = time.perf_counter()
         for program in programs:
             run(program, inputs)
-            contender.synchronize()
+            synchronize()
         return time.perf_counter() - start
 
     measure(-1)

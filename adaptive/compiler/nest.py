@@ -30,6 +30,8 @@ from adaptive_eager.compiler.builder import (
 from adaptive_eager.compiler.loop_ir import BROADCAST, ITEMSIZE, STRIDED, UNIT, Access
 from adaptive_eager.compiler.points import row_major_index
 
+#: How far ahead of its use memory is asked for.
+PREFETCH_BYTES = 4096
 #: 1 in memory form: padding that no operation objects to.
 _ONE = {"bf16": 0x3F80, "f16": 0x3C00}
 #: Byte offsets in nrtx_kernel_args (native/nrt/kernel_abi.h).
@@ -104,11 +106,13 @@ class Nest:
         outer_dims: Sequence[int] = (),
         one_point: bool = False,
         tables: Iterable[int] = (),
+        prefetches: bool = True,
     ):
         """`outer_dims` are fixed for the whole nest: their offsets are in the ENTRY pointers. A nest of `one_point` has
         no loops at all: its operations are in ENTRY, and it is written by `store_point`. `tables`: accesses of gathers,
-        none of them among the loads or stores."""
+        none of them among the loads or stores. `prefetches`: whether the nest walks memory in order."""
         self.b = builder
+        self.prefetches = prefetches
         self.accesses = list(accesses)
         self.loads = sorted(loads)
         self.stores = sorted(stores)
@@ -162,12 +166,33 @@ class Nest:
             return b.splat(b.put(level, f"load {ty}, ptr {pointer}, align 1"), ty, level)
         if move == UNIT:
             where = b.put(BODY, f"getelementptr {ty}, ptr %b{access}, i64 %i")
+            self._prefetch(access, where, writes=False)
             return Val(b.put(BODY, f"load {b.vector(ty)}, ptr {where}, align 1"), ty, BODY)
         gathered = "poison"
         for lane, where in enumerate(self._lane_pointers(access)):
             element = b.put(BODY, f"load {ty}, ptr {where}, align 1")
             gathered = b.put(BODY, f"insertelement {b.vector(ty)} {gathered}, {ty} {element}, i32 {lane}")
         return Val(gathered, ty, BODY)
+
+    def _prefetch(self, access: int, where: str, writes: bool) -> None:
+        """Asks for the memory that an access in order will be at soon.
+
+        The CPU does so by itself, but not across pages, nor from one kernel of a strip to the next one's rows: what is
+        bound by memory runs up to twice as fast.
+        """
+        b, ty = self.b, self.memory_type(access)
+        dims = [*self.outer_dims, *self.row_dims]
+        if not self.prefetches or access in self.picked_rows:
+            return
+        if dims and (self.moves(access, dims[-1]) == BROADCAST or self._stride(access, dims[-1]) == "1"):
+            return
+        ahead = str(PREFETCH_BYTES * 8 // bits_of(ty))
+        if dims:  # only if rows follow each other without a gap
+            gapless = b.put(ENTRY, f"icmp eq i64 {self._stride(access, dims[-1])}, %n{self.vector_dim}")
+            ahead = b.put(ENTRY, f"select i1 {gapless}, i64 {ahead}, i64 0")
+        far = b.put(BODY, f"getelementptr {ty}, ptr {where}, i64 {ahead}")
+        b.declare("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
+        b.line(BODY, f"call void @llvm.prefetch.p0(ptr {far}, i32 {int(writes)}, i32 3, i32 1)")
 
     def row_base(self, access: int) -> str:
         """Pointer to where an access is at the start of the running row."""
@@ -216,6 +241,8 @@ class Nest:
         b, ty = self.b, self.memory_type(access)
         if self.moves(access, self.vector_dim) == UNIT:
             where = b.put(BODY, f"getelementptr {ty}, ptr %b{access}, i64 %i")
+            if access not in self.loads:
+                self._prefetch(access, where, writes=True)
             # Volatile where the access is also loaded, or LLVM may turn `a = select(m, x, a)` into a masked store,
             # which is microcode on some CPUs.
             store = "store volatile" if access in self.loads else "store"
@@ -308,14 +335,16 @@ class Nest:
             lines += self._offset(j, dims, f"%p{j}", f"%r{j}", "i")
         return lines
 
+    def _stride(self, access: int, dim: int) -> str:
+        return "1" if self.moves(access, dim) == UNIT and dim not in self.outer_dims else f"%s{access}.{dim}"
+
     def _offset(self, j: int, dims: list[int], base: str, result: str, index: str) -> list[str]:
         """result = base + sum of index * stride over dims."""
         if not dims:
             return [] if base == result else [f"{result} = getelementptr i8, ptr {base}, i64 0"]
         lines, total = [], ""
         for d in dims:
-            stride = "1" if self.moves(j, d) == UNIT and d not in self.outer_dims else f"%s{j}.{d}"
-            lines.append(f"{result}.m{d} = mul i64 %{index}{d}, {stride}")
+            lines.append(f"{result}.m{d} = mul i64 %{index}{d}, {self._stride(j, d)}")
             if total:
                 lines.append(f"{result}.a{d} = add i64 {total}, {result}.m{d}")
             total = f"{result}.m{d}" if not total else f"{result}.a{d}"

@@ -145,8 +145,9 @@ class Chunk(Part):
         usage = used_by(kernel.program, results)
         stores = {s.access for s in kernel.stores}
         self.nest = Nest(
-            self.b, kernel.accesses, usage.loads, stores, self.row_dims, self.last, self.outer_dims, tables=usage.tables
-        )
+            self.b, kernel.accesses, usage.loads, stores, self.row_dims, self.last, self.outer_dims,
+            tables=usage.tables, prefetches=self.inner,
+        )  # fmt: skip
         self.b.real_lanes = self.nest.real_lanes
         self.program = Program(self.b, kernel.program, self.dtypes, self.nest)
 

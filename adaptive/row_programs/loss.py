@@ -35,6 +35,33 @@ def _loss_backward(p: Parts) -> None:
     p.map(p.op, *p.inputs, *(p.scalar(k) for k in range(p.n_scalars)), into=result)
 
 
+@row_program("nll_loss_forward", "nll_loss2d_forward")
+def _nll_loss(p: Parts) -> None:
+    """-input * weight at each target, or the sum of it, or that over the sum of the weights; and that sum.
+
+    Inputs: the input and the weight at the targets, and the targets. Targets equal to scalar 0 count as nothing.
+    """
+    result, total_weight = p.results(2)
+    assert result is not None
+    assert total_weight is not None
+    weight, target = p.inputs[1], p.input(2)
+    each = p.map("neg", p.input(0))
+    if weight is not None:
+        each = p.map("mul", each, weight)
+    counts = p.map("ne", target, p.scalar(0), compute="i64")
+    each = p.map("where", counts, each, 0.0, into=result if p.attr(0) == NONE else None)
+    if p.attr(0) == NONE:
+        p.map("copy", 0.0, into=total_weight)
+        return
+    everything = (1 << p.rank) - 1
+    total = p.reduce("sum", p.map("where", counts, 1.0 if weight is None else weight, 0.0), everything)
+    p.deliver(total, total_weight)
+    if p.attr(0) == SUM:
+        p.reduce("sum", each, everything, into=result)
+    else:
+        p.map("div", p.reduce("sum", each, everything), total, into=result)
+
+
 def _nll_loss_backward(p: Parts) -> None:
     """-grad * weight / total weight at each target, else 0.
 

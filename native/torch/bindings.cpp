@@ -1,5 +1,6 @@
 // The Python module `adaptive_eager.native._C`.
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
@@ -51,6 +52,22 @@ void flush_all(FlushCause cause) {
   for (int d = 0; d < device_count(); ++d) recorder(d).flush(cause);
 }
 
+// synchronize(device); -1: the current one. Not through pybind11, which costs as much as recording an op.
+PyObject* synchronize(PyObject*, PyObject* number) {
+  HANDLE_TH_ERRORS
+  const long device = PyLong_AsLong(number);
+  if (device == -1 && PyErr_Occurred()) throw python_error();
+  struct NoGil {
+    PyThreadState* const state = PyEval_SaveThread();
+    ~NoGil() { PyEval_RestoreThread(state); }
+  } no_gil;
+  recorder(device < 0 ? current_device() : static_cast<int>(device)).flush(FlushCause::kSynchronize);
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef g_direct[] = {{"synchronize", &synchronize, METH_O, nullptr}, {}};
+
 py::dict stats_dict() {
   const Stats& s = stats();
   py::dict d;
@@ -99,10 +116,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("defer_interrupt", &defer_interrupt);
   m.def("set_library_folders", &set_library_folders);
   m.def("flush", [] { flush_all(FlushCause::kUser); });
-  m.def("synchronize", [](int device) {  // -1: the current one
-    py::gil_scoped_release no_gil;
-    recorder(device < 0 ? current_device() : device).flush(FlushCause::kSynchronize);
-  });
+  PyModule_AddFunctions(m.ptr(), g_direct);
   m.def("set_mode", [](int mode) {
     TORCH_CHECK(mode >= 0 && mode <= 2, "no such mode: ", mode);
     if (static_cast<Mode>(mode) == params().mode) return;

@@ -35,6 +35,7 @@ DataError data_error(const Window& window, const Node& node, uint32_t index, int
   if (op == "index") return {out_of_range(window, node, index, value), ErrorKind::kIndex};
   if (op == "embedding" || op == "index_select")
     return {"index out of range in self: " + out_of_range(window, node, index, value), ErrorKind::kIndex};
+  if (op == "nll_loss") return {"Target " + text_of(value) + " is out of bounds.", ErrorKind::kIndex};
   if (op == "take") {
     return {"out of range: tried to access index " + text_of(value) + " on a tensor of " +
                 std::to_string(window.scalars[node.scalars + 1]) + " elements.",

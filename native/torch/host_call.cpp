@@ -5,6 +5,7 @@
 #include "generator.h"
 #include "host_memory.h"
 #include "nested.h"
+#include "pooled.h"
 #include "refuse.h"
 
 namespace neuron {
@@ -22,9 +23,10 @@ c10::DispatchKeySet excluded_keys() {
 
 at::Tensor cpu_tensor(c10::DataPtr data, size_t bytes, c10::ScalarType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset) {
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
-                                                       std::move(data), c10::GetAllocator(c10::kCPU), true);
-  auto t = at::detail::make_tensor<c10::TensorImpl>(
+  auto storage =
+      c10::make_intrusive<Pooled<c10::StorageImpl>>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+                                                    std::move(data), c10::GetAllocator(c10::kCPU), true);
+  auto t = at::detail::make_tensor<Pooled<c10::TensorImpl>>(
       c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
   t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return t;
@@ -161,9 +163,9 @@ at::Tensor host_alias(const at::Tensor& t) {
 }
 
 void run_host_call(Recorder& recorder, Window& window, const Node& node) {
-  const HostCall& call = *node.host;
+  HostCall& call = *node.host;
   const OpVariant& variant = *call.variant;
-  torch::jit::Stack stack = call.stack;
+  torch::jit::Stack stack = std::move(call.stack);  // a node runs once
   for (const auto& ref : call.tensors) {
     at::Tensor alias = borrowed_alias(window, window.operands[node.operands + ref.operand]);
     if (ref.element < 0) {

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "record_compiled.h"
 #include "recorder.h"
 #include "tensor_ops.h"
 
@@ -28,6 +29,7 @@ const OpRow kGather = map_row("gather");
 const OpRow kIndex = map_row("index");
 const OpRow kIndexSelect = map_row("index_select");
 const OpRow kTake = map_row("take");
+const OpRow kTarget = map_row("nll_loss");
 const OpRow kOneHot = map_row("one_hot");
 
 // More would not fit the arguments of a node: three each, and the table.
@@ -100,6 +102,16 @@ class Gather {
 // Sizes of a result, to see that they are what the meta function says.
 bool of_sizes(const ResultMeta& result, c10::IntArrayRef sizes) { return c10::IntArrayRef(result.sizes) == sizes; }
 
+// As torch.gather.
+Tensor gathered(const OpRow& row, const Tensor& table, int64_t dim, const Tensor& index, const ResultMeta& result,
+                int device) {
+  c10::DimVector strides(table.strides());
+  strides[dim] = 0;
+  Gather gather(row, table, false);
+  gather.add(index, dim);
+  return gather.record(result, strides, device);
+}
+
 }  // namespace
 
 Tensor compose_embedding(const Inference& inference, const Stack& args, int device) {
@@ -126,12 +138,17 @@ Tensor compose_index_select(const Inference& inference, const Stack& args, int d
 Tensor compose_gather(const Inference& inference, const Stack& args, int device) {
   const Tensor table = args[0].toTensor(), index = args[2].toTensor();
   if (table.dim() == 0 || index.dim() != table.dim()) return {};
-  const int64_t dim = c10::maybe_wrap_dim(args[1].toInt(), table.dim());
-  c10::DimVector strides(table.strides());
-  strides[dim] = 0;
-  Gather gather(kGather, table, false);
-  gather.add(index, dim);
-  return gather.record(inference.results[0], strides, device);
+  return gathered(kGather, table, c10::maybe_wrap_dim(args[1].toInt(), table.dim()), index, inference.results[0],
+                  device);
+}
+
+Tensor at_targets(const Tensor& table, int64_t dim, const Tensor& target) {
+  const ResultMeta result = contiguous_meta(target.sizes().vec(), table.scalar_type());
+  const int device = table.device().index();
+  const Tensor found = gathered(kTarget, table, dim, target, result, device);
+  if (found.defined()) return found;
+  TORCH_CHECK_INDEX(target.numel() == 0, "There are targets, but no classes.");
+  return fresh_result(result, device);
 }
 
 // Advanced indexing. The dims of the indices stand where they are, if they are next to each other, else in front.

@@ -16,4 +16,8 @@ at::Tensor compose_index(const Inference& inference, const torch::jit::Stack& ar
 at::Tensor compose_index_select(const Inference& inference, const torch::jit::Stack& args, int device);
 at::Tensor compose_take(const Inference& inference, const torch::jit::Stack& args, int device);
 
+// Of a loss: what a table of scores or weights holds at the targets, which are its indices along `dim` and have one
+// element there. A target that is no class is an error of the loss.
+at::Tensor at_targets(const at::Tensor& table, int64_t dim, const at::Tensor& target);
+
 }  // namespace neuron

@@ -2,7 +2,11 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/masked_fill.h>
 #include <ATen/ops/result_type.h>
+
+#include "indexing.h"
 
 namespace neuron {
 
@@ -13,6 +17,13 @@ using torch::jit::Stack;
 namespace {
 
 Tensor tensor(const IValue& v) { return v.isTensor() ? v.toTensor() : Tensor(); }
+
+// A tensor of one dim as dim `dim` of `rank`.
+Tensor along(const Tensor& t, int64_t dim, int64_t rank) {
+  std::vector<int64_t> sizes(static_cast<size_t>(rank), 1);
+  sizes[static_cast<size_t>(dim)] = t.numel();
+  return t.view(sizes);
+}
 
 // The arguments from the input on: (input, target, reduction[, threshold]) or (input, target, weight, reduction).
 struct Arguments {
@@ -86,16 +97,55 @@ RowCall arrange_loss_backward(const Stack& args, const std::vector<Tensor>& resu
   return call;
 }
 
+void check_nll_loss(const OpVariant&, const Stack& args, const Tensor&) {
+  const Tensor input = args[0].toTensor(), target = args[1].toTensor(), weight = tensor(args[2]);
+  const auto expected = [](const char* wanted, const Tensor& t) {
+    TORCH_CHECK(false, "expected scalar type ", wanted, " but found ", t.scalar_type());
+  };
+  const bool bytes = target.scalar_type() == at::kByte && input.dim() <= 2;
+  if (target.scalar_type() != at::kLong && !bytes) expected("Long", target);
+  if (weight.defined() && weight.scalar_type() != input.scalar_type()) {
+    expected(c10::toString(input.scalar_type()), weight);
+  }
+}
+
+bool infer_nll_loss2d(Inference& inference, const Stack& args) {
+  const Tensor input = args[0].toTensor(), target = args[1].toTensor(), weight = tensor(args[2]);
+  const bool fits = input.dim() == 4 && target.dim() == 3 && target.size(0) == input.size(0) &&
+                    target.size(1) == input.size(2) && target.size(2) == input.size(3) &&
+                    (!weight.defined() || weight.numel() == input.size(1));
+  if (!fits) return false;
+  const bool each = args[3].toInt() == at::Reduction::None;
+  inference.results = {contiguous_meta(each ? target.sizes().vec() : std::vector<int64_t>(), input.scalar_type()),
+                       contiguous_meta({}, input.scalar_type())};
+  return true;
+}
+
+RowCall arrange_nll_loss(const Stack& args, const std::vector<Tensor>& results) {
+  const Tensor input = args[0].toTensor(), weight = tensor(args[2]);
+  const int64_t classes = input.dim() == 1 ? 0 : 1, reduction = args[3].toInt(), ignored = args[4].toInt();
+  const Tensor target = args[1].toTensor().reshape_as(input.select(classes, 0)).unsqueeze(classes);
+  // What is ignored need not be a class.
+  const Tensor index = target.masked_fill(target.eq(ignored), 0).to(at::kLong);
+  RowCall call;
+  call.inputs = {at_targets(input, classes, index), weight, target};
+  if (weight.defined()) {
+    call.inputs[1] = at_targets(along(weight, classes, input.dim()).expand_as(input), classes, index);
+  }
+  call.scalars = {static_cast<double>(ignored)};
+  call.attrs = {reduction};
+  const std::vector<int64_t> one(static_cast<size_t>(input.dim()), 1);
+  call.results = {reduction == at::Reduction::None ? results[0].view(index.sizes()) : results[0].view(one),
+                  results[1].view(one)};
+  return call;
+}
+
 RowCall arrange_nll_loss_backward(const Stack& args, const std::vector<Tensor>& results) {
   const Tensor input = args[1].toTensor(), target = args[2].toTensor();
   const int64_t classes = input.dim() == 1 ? 0 : 1;
   const bool each = args[4].toInt() == 0;
-  Tensor weight = args[3].isTensor() ? args[3].toTensor() : Tensor();
-  if (weight.defined()) {
-    std::vector<int64_t> sizes(static_cast<size_t>(input.dim()), 1);
-    sizes[static_cast<size_t>(classes)] = weight.numel();
-    weight = weight.view(sizes);
-  }
+  Tensor weight = tensor(args[3]);
+  if (weight.defined()) weight = along(weight, classes, input.dim());
   const Tensor grad = args[0].toTensor();
   RowCall call;
   call.inputs = {each ? grad.unsqueeze(classes) : grad, target.unsqueeze(classes), weight, args[6].toTensor()};

@@ -18,6 +18,12 @@ RowCall arrange_loss(const torch::jit::Stack& args, const std::vector<at::Tensor
 bool infer_loss_backward(Inference& inference, const torch::jit::Stack& args);
 RowCall arrange_loss_backward(const torch::jit::Stack& args, const std::vector<at::Tensor>& results);
 
+// nll_loss_forward and nll_loss2d_forward, of what the inputs are at the targets, which other ops look up. Targets get
+// a dim of size one where the classes are. Inputs: the input and the weight at each target, and the targets.
+void check_nll_loss(const OpVariant& variant, const torch::jit::Stack& args, const at::Tensor& written);
+bool infer_nll_loss2d(Inference& inference, const torch::jit::Stack& args);
+RowCall arrange_nll_loss(const torch::jit::Stack& args, const std::vector<at::Tensor>& results);
+
 // nll_loss_backward and nll_loss2d_backward: targets, and gradients a target, get a dim of size one where the classes
 // are.
 RowCall arrange_nll_loss_backward(const torch::jit::Stack& args, const std::vector<at::Tensor>& results);

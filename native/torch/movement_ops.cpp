@@ -45,10 +45,12 @@ class Assembly {
   explicit Assembly(Tensor out) : out_(std::move(out)) {}
 
   void copy(Tensor part, const Tensor& source) {
-    if (mapped(part) && mapped(source))
-      copy_part(part, source, parts_++);
-    else
+    if (mapped(part) && mapped(source)) {
+      copy_part(part, source, next());
+    } else {
       part.copy_(source);
+      untouched_ = false;
+    }
   }
 
   // `source` with `before` elements of `value` in front of it along a dim, and others behind it where there is room;
@@ -60,8 +62,9 @@ class Assembly {
       for (const auto& [start, length] : {std::pair(int64_t{0}, first), std::pair(end, size - end)}) {
         if (length == 0) continue;
         Tensor border = range_of(inside, dim, start, length);
-        fill_part(border, value, parts_);
-        if (mapped(border)) ++parts_;
+        const bool recorded = mapped(border);
+        fill_part(border, value, recorded ? next() : Part());
+        if (!recorded) untouched_ = false;
       }
       inside = range_of(inside, dim, first, source.size(dim));
     }
@@ -69,8 +72,11 @@ class Assembly {
   }
 
  private:
+  Part next() { return {parts_++, std::exchange(untouched_, false)}; }
+
   Tensor out_;
-  int parts_ = 0;  // written, no two of which overlap
+  int parts_ = 0;  // recorded, no two of which overlap
+  bool untouched_ = true;
 };
 
 // ---- padding, and the gradients of slices ----

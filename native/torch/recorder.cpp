@@ -147,10 +147,11 @@ void Recording::output(c10::TensorImpl* t, bool fresh) {
   if (fresh && window_.slots.size() > slots) window_.made.back() = 1;
 }
 
-void Recording::overwritten(c10::TensorImpl* t) {
+void Recording::overwritten(c10::TensorImpl* t, Part part) {
   const bool whole =
       t->is_contiguous() && static_cast<size_t>(t->numel()) * t->itemsize() == t->unsafe_storage().nbytes();
-  output(t, whole);
+  node_.part = static_cast<uint16_t>(part.apart);
+  output(t, whole || part.first_ever);
 }
 
 void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {

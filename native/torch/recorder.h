@@ -144,9 +144,7 @@ class Recording {
   // `fresh`: nothing that its memory holds now is needed.
   void output(c10::TensorImpl* t, bool fresh);
   // An output all of whose elements are written.
-  void overwritten(c10::TensorImpl* t);
-  // How many of the writes just before this one to the same storage it does not overlap.
-  void part(int number) { node_.part = static_cast<uint16_t>(number); }
+  void overwritten(c10::TensorImpl* t, Part part = {});
   void host(std::unique_ptr<HostCall> call) { node_.host = std::move(call); }
   // A host op's tensor argument: an input that has no place in `args`.
   uint32_t host_input(c10::TensorImpl* t) {

@@ -192,6 +192,8 @@ Table make_table() {
   table["native_batch_norm"] = {nullptr, &correct_batch_norm, &arrange_batch_norm};
   for (const char* name : {"nll_loss_backward", "nll_loss2d_backward"})
     table[name].arrange = &arrange_nll_loss_backward;
+  table["nll_loss_forward"] = {&check_nll_loss, nullptr, &arrange_nll_loss, 1};
+  table["nll_loss2d_forward"] = {&check_nll_loss, nullptr, &arrange_nll_loss, 0, nullptr, &infer_nll_loss2d};
   for (const char* name : {"mse_loss", "smooth_l1_loss"}) table[name].arrange = &arrange_loss;
   table["huber_loss"] = {&check_huber_loss, nullptr, &arrange_loss, 0, nullptr, &infer_huber_loss};
   table["binary_cross_entropy"] = {nullptr, nullptr, &arrange_loss, 0, nullptr, &infer_loss};

@@ -165,12 +165,11 @@ const Tensor& resize(const Tensor& self, c10::SymIntArrayRef size, std::optional
 
 // ---- copies ----
 
-void copy_part(const Tensor& self, const Tensor& source, int part) {
+void copy_part(const Tensor& self, const Tensor& source, Part part) {
   const ScalarType dtype = self.scalar_type();
   Recording rec(recorder(self.device().index()), kCopy);
   rec.input(source.unsafeGetTensorImpl());
-  rec.overwritten(self.unsafeGetTensorImpl());
-  rec.part(part);
+  rec.overwritten(self.unsafeGetTensorImpl(), part);
   rec.finish(dtype, dtype);
 }
 
@@ -203,7 +202,7 @@ Tensor& copy(Tensor& self, const Tensor& source, bool) {
   const Tensor src = same_sizes ? source : source.expand_as(self);
   if (self.device() == src.device() && mapped(self) && mapped(src)) {
     at::assert_no_partial_overlap(self, src);
-    copy_part(self, src, 0);
+    copy_part(self, src, {});
     return self;
   }
   if (is_neuron(src))
@@ -244,11 +243,11 @@ Scalar local_scalar_dense(const Tensor& self) {
 // ---- fills ----
 
 Tensor& fill(Tensor& self, const Scalar& value) {
-  fill_part(self, value, 0);
+  fill_part(self, value, {});
   return self;
 }
 
-void fill_part(Tensor& self, const Scalar& value, int part) {
+void fill_part(Tensor& self, const Scalar& value, Part part) {
   // An expanded dim is filled by filling one of it.
   for (int64_t d = 0; d < self.dim(); ++d) {
     if (self.stride(d) == 0 && self.size(d) > 1) {
@@ -269,8 +268,7 @@ void fill_part(Tensor& self, const Scalar& value, int part) {
   const ScalarType dtype = self.scalar_type();
   Recording rec(recorder(self.device().index()), kFill);
   rec.scalar(value);
-  rec.overwritten(self.unsafeGetTensorImpl());
-  rec.part(part);
+  rec.overwritten(self.unsafeGetTensorImpl(), part);
   rec.finish(dtype, dtype);
 }
 

@@ -7,6 +7,7 @@
 #include <bitset>
 
 #include "op_table.h"
+#include "window.h"
 
 namespace neuron {
 
@@ -19,15 +20,14 @@ bool mapped(const at::Tensor& t);
 // Writes host values into a device tensor of the same sizes, at once.
 void upload(const at::Tensor& dst, const at::Tensor& src);
 
-// Records `self[...] = source`: two mapped tensors of one device and of equal sizes that share no memory. `part`: how
-// many of the writes recorded just before it to the same storage it is known not to overlap.
-void copy_part(const at::Tensor& self, const at::Tensor& source, int part);
+// Records `self[...] = source`: two mapped tensors of one device and of equal sizes that share no memory.
+void copy_part(const at::Tensor& self, const at::Tensor& source, Part part);
 
 // The same of a whole tensor, with the source walked backwards along `dims`. The source has elements.
 void copy_reversed(const at::Tensor& self, const at::Tensor& source, std::bitset<64> dims);
 
-// `fill_`, and the same of such a part.
+// `fill_`, and the same of a part.
 at::Tensor& fill(at::Tensor& self, const at::Scalar& value);
-void fill_part(at::Tensor& self, const at::Scalar& value, int part);
+void fill_part(at::Tensor& self, const at::Scalar& value, Part part);
 
 }  // namespace neuron

@@ -62,8 +62,14 @@ struct Node {
   uint64_t context;  // hash over the last calls, for the cut; kInsideCall if more ops of its call follow
   uint32_t operands, scalars, attrs;
   uint8_t n_in, n_out, n_scalars, n_attrs;
-  uint16_t part;  // writes of its output's storage just before it that it does not overlap
+  uint16_t part;  // Part::apart of its output
   c10::ScalarType compute, result;
+};
+
+// One of several writes that fill a tensor together.
+struct Part {
+  int apart = 0;            // writes to the same storage, recorded just before it, that it does not overlap
+  bool first_ever = false;  // of a new tensor: there is nothing in its memory yet, and all of it will be written
 };
 
 struct Window {

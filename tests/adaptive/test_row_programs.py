@@ -237,6 +237,31 @@ class TestBackward:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("sizes", [(4,), (6, 4), (2, 4, 3, 5)], ids=str)
+def test_nll_loss(sizes, reduction, weighted):
+    torch.manual_seed(4)
+    classes, number = (0 if len(sizes) == 1 else 1), ("none", "mean", "sum").index(reduction)
+    logits = torch.randn(sizes, dtype=torch.float64)
+    target = torch.randint(0, 4, sizes[:classes] + sizes[classes + 1 :])
+    if target.dim():
+        target.view(-1)[1] = 2  # the index to ignore, below
+    weight = torch.rand(4, dtype=torch.float64) if weighted else None
+    expected = torch.nn.functional.nll_loss(logits, target, weight, ignore_index=2, reduction=reduction)
+    counted = (weight if weighted else torch.ones(4, dtype=torch.float64))[target] * (target != 2)
+    w = Window()
+    index = target.unsqueeze(classes)
+    result = index.shape if reduction == "none" else (1,) * len(sizes)
+    made = [w.t.result(result, "f64"), w.t.result((1,) * len(sizes), "f64")]
+    inputs = [logits.gather(classes, index), weight[index] if weighted else None, index]
+    op = "nll_loss2d_forward" if len(sizes) == 4 else "nll_loss_forward"
+    w.t.row(op, [w.input(x) for x in inputs], made, scalars=[2.0], attrs=[number])
+    w.run()
+    close(w.value(made[0]).reshape(expected.shape), expected)
+    close(w.value(made[1]).reshape(()), counted.sum() if reduction != "none" else torch.zeros((), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("sizes", [(4,), (6, 4), (2, 4, 3, 5)], ids=str)
 def test_nll_loss_backward(sizes, reduction, weighted):
     torch.manual_seed(4)
     classes, number = (0 if len(sizes) == 1 else 1), ("none", "mean", "sum").index(reduction)
@@ -339,6 +364,7 @@ def test_every_program_is_tested():
     assert set(ROW_PROGRAMS) == {
         *SOFTMAXES, *(op + "_backward_data" for op in SOFTMAXES), "logsumexp", *MOMENTS,
         *(f"native_{name}_norm{end}" for name in ("layer", "group", "batch") for end in ("", "_backward")),
-        *(op + end for op in losses for end in ("", "_backward")), "nll_loss_backward", "nll_loss2d_backward",
+        *(op + end for op in losses for end in ("", "_backward")), "nll_loss_forward", "nll_loss2d_forward",
+        "nll_loss_backward", "nll_loss2d_backward",
         "glu", "glu_backward", "log_sigmoid_forward", "log_sigmoid_backward", "_prelu_kernel_backward",
     }  # fmt: skip

@@ -116,6 +116,89 @@ def test_compiled_and_fused():
     assert after["host_ops"] == before["host_ops"]
 
 
+#: name -> sizes of the scores, of which the classes are the second (or only) dim.
+SCORES = {"one": (5,), "rows": (7, 5), "sequences": (3, 5, 4), "images": (2, 5, 3, 4)}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("sizes", SCORES.values(), ids=SCORES)
+def test_nll_loss(sizes, weighted, dtype):
+    """With targets that are ignored, are all ignored, are bytes, and are none."""
+    classes = 0 if len(sizes) == 1 else 1
+
+    def program(device, k):
+        x = torch.log_softmax(torch.randn(sizes), classes).to(dtype).to(device).requires_grad_()
+        target = torch.randint(0, 5, sizes[:classes] + sizes[classes + 1 :])
+        ignored = torch.where(target == 1, -100, target)
+        weight = (torch.rand(5) + 0.1).to(dtype).to(device) if weighted else None
+        found = []
+        for reduction in REDUCTIONS:
+            for t, ignore in ((target, 3), (ignored, -100), (torch.full_like(target, 9), 9)):
+                loss = F.nll_loss(x, t.to(device), weight, ignore_index=ignore, reduction=reduction)
+                found += with_gradients(loss, x)
+            if len(sizes) < 3:
+                found.append(F.nll_loss(x, target.byte().to(device), weight, reduction=reduction))
+            if classes:
+                found.append(F.nll_loss(x[:0], target[:0].to(device), weight, reduction=reduction))
+        return found
+
+    check_program(program, rounds=3, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("layout", ["transposed", "sliced", "expanded"])
+def test_nll_loss_of_other_layouts(layout):
+    def program(device, k):
+        x, _, _ = operands(device, torch.float32, layout)
+        targets = torch.randint(0, x.size(1), (2, x.size(0))).to(device)
+        strided = targets.t().contiguous().t()[1]
+        weight = torch.rand(2 * x.size(1)).to(device)[::2]
+        return [
+            r
+            for reduction in REDUCTIONS
+            for r in with_gradients(F.cross_entropy(x, strided, weight, reduction=reduction, label_smoothing=0.1), x)
+        ]
+
+    check_program(program, rounds=3, rtol=1e-5, atol=1e-5)
+
+
+def test_cross_entropy_is_compiled():
+    """From the scores to the loss, and back: no host op takes part. What it adds to the softmax is one kernel that looks
+    the scores up and sums them, and one that divides; and one for the way back."""
+    x = torch.randn(64, 32, device="neuron", requires_grad=True)
+    target = torch.randint(0, 32, (64,)).to("neuron")
+
+    def run():
+        return torch.autograd.grad(F.cross_entropy(x * 2, target), x)[0].cpu()
+
+    for _ in range(3):
+        run()
+    before = ae.stats()
+    run()
+    after = ae.stats()
+    assert after["host_ops"] == before["host_ops"]
+    assert after["launches"] - before["launches"] <= 8
+
+
+def test_targets_that_are_no_classes():
+    x = torch.randn(3, 4, device="neuron")
+    for weight in (None, torch.ones(4, device="neuron")):
+        for bad in (4, -1):
+            target = torch.tensor([0, bad, 1]).to("neuron")
+            for _ in range(3):
+                with pytest.raises(IndexError, match=f"Target {bad} is out of bounds."):
+                    F.nll_loss(x, target, weight).item()
+    assert F.nll_loss(x, torch.tensor([0, 9, 1]).to("neuron"), ignore_index=9).isfinite()
+
+
+def test_gradients_of_gradients_of_nll_loss():
+    torch.manual_seed(5)
+    x = torch.randn(4, 5, device="neuron", dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 3, 3, 1]).to("neuron")
+    assert torch.autograd.gradcheck(lambda x: F.cross_entropy(x, target), (x,), fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda x: F.cross_entropy(x, target), (x,), fast_mode=True)
+
+
 CHECKED = ("mse", "smooth l1", "huber", "bce, weight", "bce with logits", "kl", "multilabel soft margin")
 
 

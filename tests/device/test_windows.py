@@ -159,6 +159,23 @@ def test_what_the_program_holds_or_never_needed_fills_no_window(kind, limits):
     assert ae.stats()["flush_causes"].get("max_bytes", 0) == before
 
 
+def test_what_is_put_together_and_used_up_fills_no_window(limits):
+    """The parts of a concatenation, a pad or a roll are no memory that has to be kept."""
+    limits(max_bytes=16 * 4096)
+    before = ae.stats()["flush_causes"].get("max_bytes", 0)
+    x = torch.randn(64, 128, device="neuron")
+    expected = None
+    for _ in range(3):
+        y = x
+        for _ in range(12):
+            halves = torch.cat((-y[:, 64:], y[:, :64]), 1)
+            y = torch.tanh(halves.roll(3, 0) + torch.nn.functional.pad(y[1:-1], (0, 0, 1, 1)))
+        value = y.cpu()
+        assert expected is None or torch.equal(value, expected)
+        expected = value
+    assert ae.stats()["flush_causes"].get("max_bytes", 0) == before
+
+
 def test_writes_need_no_memory(limits):
     """What is pending counts once: a tensor written a thousand times is no thousand tensors."""
     limits(max_bytes=64 * 4096)
