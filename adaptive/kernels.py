@@ -146,7 +146,7 @@ class KernelService:
         return loaded
 
     def _tell_refused(self, error: Exception) -> None:
-        """One warning a process: where one kernel of a cache is refused, others are likely to be, for the same reason."""
+        """One warning a process: where one stored kernel is refused, others are likely to be, for the same reason."""
         log.log(
             logging.DEBUG if self._told_refused else logging.WARNING,
             "a stored kernel cannot be loaded and is compiled anew, and so is each like it: %s: %s",

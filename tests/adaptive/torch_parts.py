@@ -92,7 +92,9 @@ def part(node: Node, inputs: list[torch.Tensor], scalars: list[float], shape: to
         operands, numbers = iter(inputs), iter(scalars)
         args = [next(operands) if a == "x" else a if isinstance(a, float) else next(numbers) for a in node.args]
         if node.op == "copy":
-            result = args[0].clone()
+            (value,) = args
+            constant = not isinstance(value, torch.Tensor)
+            result = torch.full(shape, value, dtype=DTYPES[node.compute]) if constant else value.clone()
         elif node.op == "where":
             result = torch.where(args[0].bool(), *args[1:])
         elif node.op == "is_index":  # whether a point's index along a dim is the value

@@ -163,8 +163,8 @@ def test_nll_loss_of_other_layouts(layout):
 
 
 def test_cross_entropy_is_compiled():
-    """From the scores to the loss, and back: no host op takes part. What it adds to the softmax is one kernel that looks
-    the scores up and sums them, and one that divides; and one for the way back."""
+    """From the scores to the loss, and back: no host op takes part. It adds to the softmax one kernel that looks the
+    scores up and sums them, one that divides, and one for the way back."""
     x = torch.randn(64, 32, device="neuron", requires_grad=True)
     target = torch.randint(0, 32, (64,)).to("neuron")
 
