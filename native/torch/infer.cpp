@@ -147,8 +147,8 @@ ResultMeta contiguous_meta(std::vector<int64_t> sizes, c10::ScalarType dtype) {
   return {true, dtype, std::move(sizes), {strides.begin(), strides.end()}};
 }
 
-const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack) {
-  thread_local ska::flat_hash_map<Hash128, Inference, Hash128Hasher> cache;
+std::shared_ptr<const Inference> infer(const OpVariant& variant, const torch::jit::Stack& stack) {
+  thread_local ska::flat_hash_map<Hash128, std::shared_ptr<const Inference>, Hash128Hasher> cache;
   thread_local std::vector<uint64_t> key;
   key.clear();
   const bool numbers_are_values = variant.row->kind == OpKind::kMap;
@@ -157,9 +157,10 @@ const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack)
   for (const auto& v : stack) key_value(key, v, numbers_are_values);
   const Hash128 hash = hash_words(key.data(), key.size());
   const auto hit = cache.find(hash);
-  if (hit != cache.end() && hit->second.key == key) return &hit->second;
+  if (hit != cache.end() && hit->second->key == key) return hit->second;
 
-  Inference fresh;
+  const auto made = std::make_shared<Inference>();
+  Inference& fresh = *made;
   fresh.key = key;
   const BackendOnlyGuard guard;
   if (variant.row->kind == OpKind::kMap) {
@@ -169,7 +170,7 @@ const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack)
   if (!(hooks.infer && hooks.infer(fresh, stack)) && !ask_torch(variant, stack, fresh)) return nullptr;
   if (hooks.correct) hooks.correct(fresh, stack);
   if (cache.size() >= kMaxEntries) cache.clear();
-  return &(cache[hash] = std::move(fresh));
+  return cache[hash] = made;
 }
 
 }  // namespace neuron

@@ -21,8 +21,8 @@ struct Inference {
 };
 
 // Infers the results of a functional overload. `stack` holds its arguments. Throws torch's own error for wrong shapes,
-// dtypes or devices; null if torch has no meta kernel for the op. The reference is valid until the next call.
-const Inference* infer(const OpVariant& variant, const torch::jit::Stack& stack);
+// dtypes or devices; null if torch has no meta kernel for the op.
+std::shared_ptr<const Inference> infer(const OpVariant& variant, const torch::jit::Stack& stack);
 
 // The result of a pointwise op over these tensors, of which some may be undefined: torch's broadcasting and choice of
 // strides.

@@ -236,7 +236,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
                 " and ", written.device().str(), "!");
   }
   if (row.hooks.check) row.hooks.check(variant, args, written);
-  const Inference* inference = nullptr;
+  std::shared_ptr<const Inference> inference;  // recording may infer other ops
   if (variant.functional) {
     try {
       inference = infer(variant, args);
@@ -257,7 +257,7 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
     if (row.hooks.complete) {
       // The CPU has nothing to add.
     } else if (row.kind == OpKind::kRowProgram) {  // its other arguments have dtypes of their own
-      const FirstUse use(variant, args, inference);
+      const FirstUse use(variant, args, inference.get());
       if (!use.proven()) {
         if (!cpu_takes(variant, args)) return run_host_now(variant, stack, device, FlushCause::kFirstUse);
         use.taken();
@@ -277,12 +277,12 @@ void record_boxed(const OpVariant& variant, torch::jit::Stack* stack) {
   if (composed.defined()) {
     results.emplace_back(std::move(composed));
   } else {
-    const FirstUse use(variant, args, inference);
+    const FirstUse use(variant, args, inference.get());
     if (!use.proven()) {
       run_host_now(variant, stack, device, FlushCause::kFirstUse);
       return use.ran(*stack);
     }
-    record_host(variant, args, inference, device, &results);
+    record_host(variant, args, inference.get(), device, &results);
   }
   if (variant.kind == VariantKind::kOut) {
     const at::Tensor result = results[0].toTensor();

@@ -27,13 +27,17 @@ std::atomic<bool> g_interrupted{false};
 ForkMutex g_texts_mutex;
 auto& g_texts = *new ska::flat_hash_map<std::string, std::unique_ptr<std::string>>;
 
+// What a thread that records is in the midst of.
+struct Thread {
+  const Call* call = nullptr;
+  bool entered = false;
+};
+thread_local Thread t_thread;
+
 // Backward runs in the thread that calls it: a second thread would bring a second OpenMP pool.
-void enter_thread() {
-  thread_local bool entered = [] {
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-    return true;
-  }();
-  (void)entered;
+void enter(Thread& thread) {
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  thread.entered = true;
 }
 
 // Set in the context of an op whose last ops were met a few ops ago in the same order.
@@ -63,8 +67,6 @@ size_t cut_position(const Window& window) {
 
 // A window of one call after another with thousands of tensors each.
 constexpr int64_t kNodesAnOp = 16;
-
-thread_local const Call* t_call = nullptr;
 
 }  // namespace
 
@@ -100,7 +102,11 @@ Recorder& recorder(int device) {
 // ---- recording -----------------------------------------------------------------------------------------------------
 
 Recording::Recording(Recorder& recorder, const OpRow& row) : recorder_(recorder), window_(recorder.window_) {
-  node_.origin = t_call ? t_call->origin() : current_origin();
+  Thread& thread = t_thread;
+  if (!thread.entered) [[unlikely]]
+    enter(thread);
+  call_ = thread.call;
+  node_.origin = call_ ? call_->origin() : current_origin();
   lock_without_gil(recorder.window_mutex_);
   lock_ = std::unique_lock<std::mutex>(recorder.window_mutex_, std::adopt_lock);
   node_.row = &row;
@@ -155,24 +161,23 @@ void Recording::overwritten(c10::TensorImpl* t, Part part) {
 }
 
 void Recording::finish(c10::ScalarType compute, c10::ScalarType result) {
-  enter_thread();
   node_.compute = compute;
   node_.result = result;
   const Operand& last = window_.operands.back();
   const uint64_t op =
       node_.row->id + (node_.args << 20) + (uint64_t{last.ndim} << 8) + static_cast<uint8_t>(node_.compute);
-  node_.context = t_call ? kInsideCall : recorder_.next_context(op);
+  node_.context = call_ ? kInsideCall : recorder_.next_context(op);
   if (window_.new_bytes > params().max_bytes) {
     window_.shed();
     recorder_.sheds_ = true;
   }
   window_.nodes.push_back(std::move(node_));
-  if (!t_call) ++window_.calls;
+  if (!call_) ++window_.calls;
   ++stats().ops_recorded;
-  const bool inside = t_call && static_cast<int64_t>(window_.nodes.size()) < kNodesAnOp * params().max_ops;
+  const bool inside = call_ && static_cast<int64_t>(window_.nodes.size()) < kNodesAnOp * params().max_ops;
   const bool full = !inside && recorder_.is_full();
   lock_.unlock();
-  if (!t_call && params().mode == Mode::kStepwise) {
+  if (!call_ && params().mode == Mode::kStepwise) {
     recorder_.flush(FlushCause::kStepwise);
   } else if (full) {
     recorder_.cut_and_run();
@@ -210,19 +215,19 @@ void Recorder::end_call(uint64_t id) {
     cut_and_run();
 }
 
-Call::Call(uint64_t id) : id_(id), origin_(nullptr), outermost_(!t_call) {
+Call::Call(uint64_t id) : id_(id), origin_(nullptr), outermost_(!t_thread.call) {
   if (!outermost_) return;
   origin_ = current_origin();
-  t_call = this;
+  t_thread.call = this;
 }
 
 Call::~Call() {
-  if (outermost_) t_call = nullptr;
+  if (outermost_) t_thread.call = nullptr;
 }
 
 void Call::finish() {
   if (!outermost_) return;
-  t_call = nullptr;
+  t_thread.call = nullptr;
   for (int d = 0; d < device_count(); ++d) recorder(d).end_call(id_);
 }
 

@@ -159,6 +159,7 @@ class Recording {
   void arg(ArgKind kind) { node_.args |= static_cast<uint64_t>(kind) << (4 * n_args_++); }
 
   Recorder& recorder_;
+  const Call* call_;  // that the op is part of, or null
   std::unique_lock<std::mutex> lock_;
   Window& window_;
   Node node_{};

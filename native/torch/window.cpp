@@ -8,8 +8,11 @@ void Window::add_operand(c10::TensorImpl* t, c10::IntArrayRef strides, int64_t o
   const auto sizes = t->sizes();
   operands.push_back({offset, slot_of(t->unsafe_storage().unsafeGetStorageImpl()), static_cast<uint32_t>(dims.size()),
                       static_cast<uint8_t>(sizes.size()), c10::typeMetaToScalarType(t->dtype()), contiguous});
-  dims.insert(dims.end(), sizes.begin(), sizes.end());
-  dims.insert(dims.end(), strides.begin(), strides.end());
+  const size_t at = dims.size();
+  dims.resize(at + 2 * sizes.size());
+  int64_t* d = dims.data() + at;
+  for (const int64_t size : sizes) *d++ = size;
+  for (const int64_t stride : strides) *d++ = stride;
 }
 
 void Window::renew() {

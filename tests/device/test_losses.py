@@ -3,6 +3,10 @@ and errors."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -178,6 +182,20 @@ def test_cross_entropy_is_compiled():
     after = ae.stats()
     assert after["host_ops"] == before["host_ops"]
     assert after["launches"] - before["launches"] <= 8
+
+
+@pytest.mark.parametrize("mode", ["adaptive", "per_op", "stepwise"])
+def test_the_first_loss_of_a_process(mode):
+    """What it is made of is inferred while it is recorded."""
+    program = """
+import torch, torch.nn.functional as F
+x, target = torch.randn(7, 5), torch.randint(0, 5, (7,))
+for reduction in ("none", "mean", "sum"):
+    actual = F.nll_loss(x.to("neuron"), target.to("neuron"), reduction=reduction)
+    torch.testing.assert_close(actual.cpu(), F.nll_loss(x, target, reduction=reduction))
+"""
+    environment = {**os.environ, "ADAPTIVE_EAGER_CACHE": "off", "ADAPTIVE_EAGER_MODE": mode}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
 
 
 def test_targets_that_are_no_classes():
