@@ -175,3 +175,18 @@ def test_errors_name_the_op():
     ):
         with pytest.raises(CompileError, match=message):
             emit_ir(Kernel("k", (access, access), (load, instr), (Store(1, 1),)), host_target())
+
+
+def test_memory_is_asked_for_ahead():
+    """Of what is walked in order: loads, then stores. Not of a row that comes again and again, nor of strided elements,
+    and one row further only if there is no gap to it."""
+
+    def asked(*tensors):
+        lines = [line.strip() for line in emit_ir(chain(*tensors), host_target()).splitlines()]
+        writes = [line.split(", i32 ")[1] for line in lines if line.startswith("call void @llvm.prefetch")]
+        return writes, sum("icmp eq i64 %s" in line for line in lines)
+
+    x, row, out = torch.randn(6, 50), torch.randn(50).expand(6, 50), torch.empty(6, 50)
+    assert asked(x[0], x[1], out[0]) == (["0", "0", "1"], 0)
+    assert asked(x, row, out) == (["0", "1"], 2)
+    assert asked(x[:, ::2], x[:, 1::2], torch.empty(6, 25)) == (["1"], 1)

@@ -270,3 +270,11 @@ def test_many_strided_accesses_compile():
     epilogue = (Instr("add", (7, 8), "f32", "f32"),)
     kernel = Kernel("kr", accesses, program, (), epilogue, (Store(9, 4),))
     assert compile_kernel(kernel, host_target()).object_code
+
+
+@pytest.mark.parametrize(("dims", "asks"), [("kr", True), ("rr", True), ("rk", False), ("krk", False)])
+def test_memory_is_asked_for_ahead_along_rows_only(dims, asks):
+    x = torch.randn([100] * len(dims))
+    program = (Instr("load", (), "f32", "f32", (0,)), Instr("reduce", (0,), "f32", "f32", ("sum",)))
+    kernel = Kernel(dims, (Access("f32", moves_of(x)), kept_access(dims, "f32")), program, (), (), (Store(1, 1),))
+    assert ("call void @llvm.prefetch" in emit_ir(kernel, host_target())) == asks
