@@ -277,4 +277,5 @@ def test_memory_is_asked_for_ahead_along_rows_only(dims, asks):
     x = torch.randn([100] * len(dims))
     program = (Instr("load", (), "f32", "f32", (0,)), Instr("reduce", (0,), "f32", "f32", ("sum",)))
     kernel = Kernel(dims, (Access("f32", moves_of(x)), kept_access(dims, "f32")), program, (), (), (Store(1, 1),))
-    assert ("call void @llvm.prefetch" in emit_ir(kernel, host_target())) == asks
+    lines = emit_ir(kernel, host_target()).splitlines()
+    assert any("call void @llvm.prefetch" in line and line.endswith(", i32 0, i32 3, i32 1)") for line in lines) == asks
