@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -128,7 +129,8 @@ class Planner:
 
     def known_plans(self) -> list[tuple[int, int]]:
         """Signatures of all plans in the disk cache that this version of the package can use."""
-        ours = [k[:32] for k in self.store.keys("plan") if k[33:] == self._version]
+        # Nothing has checked the names that a directory lists: a damaged one is no plan of ours.
+        ours = [k[:32] for k in self.store.keys("plan") if k[33:] == self._version and _SIGNATURE.fullmatch(k[:32])]
         return [(int(k[16:32], 16), int(k[:16], 16)) for k in ours]
 
     # -- making plans ------------------------------------------------------------------------------------------------
@@ -273,6 +275,10 @@ class Planner:
         except (ValueError, KeyError, TypeError):
             log.debug("a stored failure cannot be read", exc_info=True)
         return None
+
+
+#: A signature in the key of a plan, as `_hex` writes it.
+_SIGNATURE = re.compile("[0-9a-f]{32}")
 
 
 def _hex(signature: Signature) -> str:

@@ -202,6 +202,14 @@ class TestDisk:
         assert process.planner.known_plans() == [raw["signature"]]
         assert restart().planner.known_plans() == [raw["signature"]]
 
+    @pytest.mark.parametrize("damage", ["x" * 32, "-" + "1" * 31, "", "1" * 31 + "\u00e9"])
+    def test_name_that_was_damaged_is_not_known(self, process, restart, damage):
+        raw = window()
+        process.plan(raw)
+        (key,) = process.planner.store.keys("plan")
+        process.planner.store.put("plan", damage + key[32:], b"{}")
+        assert restart().planner.known_plans() == [raw["signature"]]
+
     def test_plans_of_another_version_are_not_known(self, process, restart):
         process.plan(window())
         assert restart(FakeKernels("2")).planner.known_plans() == []
