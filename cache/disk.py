@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 DATABASE = "cache.db"
 JOURNAL = DATABASE + "-journal"
+#: What SQLite looks for when it opens the database: a write-ahead log is none of ours, but it would read it.
+FILES = (DATABASE, JOURNAL, f"{DATABASE}-wal", f"{DATABASE}-shm")
 #: Seconds that SQLite waits for a writer in another process. A put takes 0.2 ms, so this is a process that hangs.
 BUSY_SECONDS = 5.0
 #: Seconds that the end of a process waits to say what it has used.

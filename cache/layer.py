@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from adaptive_eager.cache.disk import DATABASE, Reader, UnsafeEntry, identify, is_damage, set_aside
+from adaptive_eager.cache.disk import DATABASE, FILES, Reader, UnsafeEntry, identify, is_damage, set_aside
 from adaptive_eager.cache.entry import BadEntry, Entry, unpack
 from adaptive_eager.cache.lease import file_lock
-from adaptive_eager.cache.trust import check_absolute, check_file, check_trusted, make_private
+from adaptive_eager.cache.trust import check_absolute, check_inside, check_trusted, make_private
 
 if TYPE_CHECKING:
     from adaptive_eager.cache.writer import Writer
@@ -177,7 +177,7 @@ class Layer:
             check_absolute(self.directory)
             try:
                 check_trusted(self.directory, read_only=not self.writable)
-                check_file(self._path, read_only=not self.writable)
+                check_inside(self.folder, FILES, read_only=not self.writable)
                 self._reader = Reader(self._path, repair=self.writable)
             except FileNotFoundError as error:
                 if self.writable:
@@ -193,7 +193,7 @@ class Layer:
             self.prepare()
             # Opening writes some thirty settings, and makes the tables the first time: processes take turns.
             with file_lock(self.directory / "open.lock", _OPEN_SECONDS):
-                check_file(self._path)
+                check_inside(self.folder, FILES)
                 self._look()
                 self._writer = Writer(self.folder, self._size_limit)
             self._identity = identify(self._path)

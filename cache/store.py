@@ -289,7 +289,7 @@ class KernelStore:
     def _tell(self, layer: Layer, what: str, cause: str, error: Exception) -> None:
         """One warning a layer: what is not written to may turn out not to be readable either."""
         message = f"kernel cache {layer.directory} is not {what}: {cause}."
-        if self.mode != "assert-warm":
+        if self.mode != "assert-warm" and layer is self.layers[0]:
             message += " Kernels are kept in memory only."
         if self.strict:
             raise CacheTrouble(message) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -50,13 +51,16 @@ def check_trusted(directory: Path, read_only: bool = False) -> None:
         raise Refused(f"its mode is {stat.S_IMODE(status.st_mode):04o}, need 0700 (chmod 700 {directory})")
 
 
-def check_file(path: Path, read_only: bool = False) -> None:
-    """Refuses a database that somebody else made while the directory was still open to him. None there is fine."""
-    with contextlib.suppress(FileNotFoundError):
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"{path} is not a plain file (remove it)")
-        _check_owner(status, read_only, f"{path} belongs")
+def check_inside(folder: Path, files: Iterable[str], read_only: bool = False) -> None:
+    """Refuses a folder of the directory, or one of its files, that somebody else made while the directory was still
+    open to him: a journal changes the database that it lies beside. What is not there is fine."""
+    for path in (folder, *(folder / file for file in files)):
+        with contextlib.suppress(FileNotFoundError):
+            status = os.lstat(path)
+            plain, what = (stat.S_ISDIR, "folder") if path is folder else (stat.S_ISREG, "file")
+            if not plain(status.st_mode):
+                raise Refused(f"{path} is not a plain {what} (remove it)")
+            _check_owner(status, read_only, f"{path} belongs")
 
 
 def _check_owner(status: os.stat_result, read_only: bool, what: str = "it belongs") -> None:

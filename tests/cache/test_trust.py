@@ -82,6 +82,30 @@ def test_database_that_is_a_link(directory, tmp_path, expect_refused):
     expect_refused(directory, "cache.db is not a plain file")
 
 
+@root_only
+@pytest.mark.parametrize("place", ["v2", "v2/cache.db-journal", "v2/cache.db-wal"])
+def test_what_another_user_left_beside_the_database(directory, expect_refused, place):
+    KernelStore(directory, strict=True).put("kernel", KEY, b"planted")
+    (directory / place).exists() or (directory / place).write_bytes(b"planted")
+    os.chown(directory / place, 65534, 65534)
+    expect_refused(directory, f"{place} belongs to user 65534")
+
+
+def test_folder_that_is_a_link(directory, tmp_path, expect_refused):
+    KernelStore(directory, strict=True).put("kernel", KEY, b"planted")
+    (directory / "v2").rename(tmp_path / "elsewhere")
+    (directory / "v2").symlink_to(tmp_path / "elsewhere")
+    expect_refused(directory, "v2 is not a plain folder")
+
+
+def test_journal_that_is_a_pipe(directory, expect_refused):
+    """SQLite would wait for its other end for ever."""
+    KernelStore(directory, strict=True).put("kernel", KEY, b"planted")
+    (directory / "v2" / "cache.db-journal").unlink(missing_ok=True)
+    os.mkfifo(directory / "v2" / "cache.db-journal")
+    expect_refused(directory, "cache.db-journal is not a plain file")
+
+
 def test_file_in_place_of_the_directory(directory, expect_refused):
     directory.write_text("")
     expect_refused(directory, "it is not a directory")
@@ -92,6 +116,6 @@ def test_a_second_layer_is_checked_too(directory, made, tmp_path, warnings_of):
     store = KernelStore([tmp_path / "mine", made])
     assert store.get("kernel", KEY) is None
     (message,) = warnings_of()
-    assert "its mode is 0777" in message
+    assert "its mode is 0777" in message and "in memory" not in message
     store.put("kernel", KEY, b"mine")
     assert KernelStore(tmp_path / "mine", strict=True).get("kernel", KEY) == b"mine"
