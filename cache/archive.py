@@ -39,6 +39,9 @@ class ArchiveError(ValueError):
 
 def write(path: Path, blobs: Iterable[bytes]) -> int:
     """Writes an archive, whole or not at all, and returns the number of entries."""
+    path = path.resolve()  # of a link, what it points to
+    if path.exists() and not path.is_file():
+        raise ArchiveError(f"{path} is not a plain file")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     digest, count = hashlib.sha256(), 0
     try:

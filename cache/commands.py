@@ -135,12 +135,18 @@ def ls(kind: str | None, sort: str, as_json: bool) -> None:
 @click.argument("key")
 @click.option("--llvm/--no-llvm", default=True, help="Whether a kernel's LLVM IR is written anew from its loop IR.")
 def show(key: str, llvm: bool) -> None:
-    """Show an entry: the fields of its KEY (or of one that starts so), its loop IR and its LLVM IR."""
+    """Show an entry: the fields of its KEY (or of one that starts so), its loop IR and its LLVM IR.
+
+    KIND:KEY is understood too, for a key of several kinds.
+    """
     from adaptive_eager.cache.listing import document_of, ops
     from adaptive_eager.cache.verification import differing
 
     with _trouble():
-        found = {item.entry.name: item for item in _listed(_layers(code=1)) if item.entry.key.startswith(key)}
+        found: dict[str, Listed] = {}
+        for item in _listed(_layers(code=1)):
+            if item.entry.key.startswith(key) or item.entry.name == key:
+                found.setdefault(item.entry.name, item)  # of several directories, programs use the first one's
     if not found:
         raise click.ClickException(f"no entry whose key starts with {key!r}; `adaptive-eager cache ls` lists all")
     if len(found) > 1:
@@ -309,7 +315,7 @@ def import_(file: Path) -> None:
                 if entry.kind not in KINDS:
                     continue
                 count += 1
-                if entry.name not in there:
+                if entry.name not in there or layer.read(entry.name) is None:  # or what is there is damaged
                     layer.write(entry.name, blob)
                     new += 1
                 unused += bool(differing(entry))

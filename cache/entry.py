@@ -51,8 +51,11 @@ class Entry(NamedTuple):
 
     @property
     def fields(self) -> dict[str, str]:
-        """Named fields of the key, in their order; {} if it was put without them."""
-        return {str(name): str(value) for name, value in json.loads(self.note or b"[]")}
+        """Named fields of the key, in their order; {} if it was put without them, or with what are none."""
+        try:
+            return {str(name): str(value) for name, value in json.loads(self.note or b"[]")}
+        except (ValueError, TypeError, RecursionError):
+            return {}
 
 
 def pack(name: str, payload: bytes, fields: Sequence[tuple[str, str]] = (), seconds: float = 0.0) -> bytes:

@@ -56,6 +56,21 @@ def test_what_fails_leaves_the_old_one(file, tmp_path):
     assert os.listdir(tmp_path) == ["warm"]
 
 
+def test_nothing_but_a_file_is_replaced(tmp_path):
+    """As root would replace /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ArchiveError, match="not a plain file"):
+        archive.write(tmp_path / "pipe", BLOBS)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_link_stays(tmp_path, file):
+    (tmp_path / "link").symlink_to(file)
+    archive.write(tmp_path / "link", BLOBS[:1])
+    assert (tmp_path / "link").is_symlink()
+    assert Archive(file).count == 1
+
+
 def test_newer_format_is_named(file, monkeypatch):
     monkeypatch.setattr(archive, "FORMAT", 9)
     archive.write(file, BLOBS)

@@ -275,6 +275,16 @@ def test_export_and_import(command, directory, tmp_path):
     assert all(one["made"] == made[one["key"]] for one in json.loads(command("ls", "--json", dirs=other)))
 
 
+def test_import_replaces_what_is_damaged(command, directory, tmp_path):
+    keys = fill(directory)
+    command("export", tmp_path / "warm")
+    with sqlite3.connect(directory / "v2" / "cache.db") as connection:
+        connection.execute("UPDATE Cache SET value = x'00' WHERE key = ?", (f"kernel:{keys['neg']}",))
+    connection.close()
+    assert "5 entries, 1 of them new" in command("import", tmp_path / "warm")
+    assert KernelStore(directory, mode="read-only", strict=True).get("kernel", keys["neg"])
+
+
 def test_export_of_what_is_usable(command, directory, tmp_path):
     fill(directory)
     store = KernelStore(directory)
@@ -342,3 +352,19 @@ def test_doctor_waits_for_nobody(command, directory):
     assert "open.lock" in command("doctor")
     assert time.monotonic() - start < 5
     lock.release()
+
+
+def test_show_of_several_directories_is_what_programs_use(command, tmp_path):
+    for name in ("first", "second"):
+        KernelStore(tmp_path / name, strict=True).put("failure", "a" * 64, b'{"reason": "%s"}' % name.encode())
+    told = command("show", "a" * 64, dirs=f"{tmp_path / 'first'}{os.pathsep}{tmp_path / 'second'}")
+    assert f"in {tmp_path / 'first'}," in told and "reason\n  first" in told
+
+
+def test_show_of_a_key_of_two_kinds(command, directory):
+    store = KernelStore(directory, strict=True)
+    store.put("failure", "a" * 64, b'{"reason": "none"}')
+    store.put("plan", "a" * 64, b'{"steps": []}')
+    store.close()
+    assert f"plan:{'a' * 64}" in command("show", "a" * 64, code=1)
+    assert f"plan {'a' * 64}" in command("show", f"plan:{'a' * 64}")

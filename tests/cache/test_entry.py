@@ -29,6 +29,11 @@ def test_whichever_it_is():
     assert entry.unpack(None, entry.pack(NAME, b"x")).name == NAME
 
 
+@pytest.mark.parametrize("fields", [[("a", "b", "c")], [("a",)], ["x"]])
+def test_fields_that_are_none(fields):
+    assert entry.unpack(NAME, entry.pack(NAME, b"x", fields)).fields == {}
+
+
 def test_every_flipped_bit_is_noticed():
     good = entry.pack(NAME, b"machine code", FIELDS)
     for position in range(len(good)):
