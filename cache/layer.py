@@ -195,6 +195,7 @@ class Layer:
             with file_lock(self.directory / "open.lock", _OPEN_SECONDS):
                 check_inside(self.folder, FILES)
                 self._look()
+                self.close()  # a write-ahead log that somebody left can go only while nobody reads it
                 self._writer = Writer(self.folder, self._size_limit)
             self._identity = identify(self._path)
         return self._writer

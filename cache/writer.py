@@ -106,3 +106,13 @@ def _wait_for_writers(path: Path) -> None:
             if "locked" not in str(error):
                 raise
             raise sqlite3.OperationalError(f"{path} stayed locked by another process") from None
+        connection.execute("ROLLBACK")
+        # Whoever gave it a write-ahead log, or left one beside it, must have closed it before it can go.
+        try:
+            ((mode,),) = connection.execute("PRAGMA journal_mode = truncate").fetchall()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            mode = b"wal"
+        if mode != b"truncate":
+            raise sqlite3.OperationalError(f"{path} has a write-ahead log, and another process has it open")

@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -387,6 +388,26 @@ def test_hanging_reader_of_all_is_not_waited_for_long(directory, warnings_of, mo
     (message,) = warnings_of()
     assert "locked" in message
     writer.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("still_open", [False, True])
+def test_write_ahead_log_is_not_waited_for_long(directory, warnings_of, monkeypatch, still_open):
+    """diskcache would try for a minute to be rid of it."""
+    monkeypatch.setattr(disk, "BUSY_SECONDS", 0.1)
+    KernelStore(directory, strict=True).put("kernel", KEY, b"good")
+    other = sqlite3.connect(directory / "v2" / "cache.db")
+    other.execute("PRAGMA journal_mode = wal")
+    other.execute("SELECT * FROM Settings").fetchall()
+    if not still_open:
+        other.close()
+        (directory / "v2" / "cache.db-wal").write_bytes(b"garbage" * 1000)
+    start = time.monotonic()
+    store = KernelStore(directory)
+    assert store.get("kernel", KEY) == b"good"
+    assert store.compile_once("kernel", "f" * 64, lambda: b"made") == b"made"
+    assert time.monotonic() - start < 5
+    assert [message.partition("has a")[2][:16] for message in warnings_of()] == [" write-ahead log"] * still_open
+    other.close()
 
 
 def test_strict_store_raises_instead(tmp_path):
