@@ -12,7 +12,7 @@ from bench import harness, machine, plot, table
 #: In the order of the report; a group is a plot.
 GROUPS = {
     "pointwise": ("chain", "bandwidth"),
-    "formulas": ("formulas",),
+    "formulas": ("formulas", "optimizer"),
     "models": ("models", "demo_step", "memory"),
     "recording": ("single_use", "first_step", "compile_time"),
     "cache": ("warm_start", "stampede", "cache_cost"),

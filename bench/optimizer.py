@@ -1,0 +1,48 @@
+"""A step of torch.optim.AdamW on 12 parameters, by the elements of all; what the formula `adamw` writes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.contender import Contender
+from bench.formulas import PARAMETERS, SIZES
+from bench.timer import Timer
+
+TITLE = "AdamW step on 12 parameters, float32, by elements"
+UNIT = ("us", 1e6)
+CONTENDERS = (
+    "cpu-plain", "cpu-tuned", "cpu-fused-opt", "inductor-plain", "inductor-tuned", "neuron", "neuron-fused-opt",
+)  # fmt: skip
+FORMS = ("neuron", "neuron-fused-opt")  # the CPU is given the better of its optimizers too
+ROUNDS = 15
+TARGETS = {str(size): {"cpu": 1.0, "inductor": 0.95} for size in SIZES}
+
+
+def cases() -> list[str]:
+    return list(TARGETS)
+
+
+def prepare(case: str, contender: Contender) -> Callable[[int], float]:
+    import torch
+
+    parameters = [
+        torch.nn.Parameter(torch.randn(int(case) // PARAMETERS).to(contender.device)) for _ in range(PARAMETERS)
+    ]
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape).to(contender.device)
+    # A number would be compiled anew as it changes; a tensor of the host is what Inductor's documentation advises.
+    rate = torch.tensor(1e-3) if contender.compiled else 1e-3
+    optimizer = torch.optim.AdamW(parameters, lr=rate, fused=contender.fused_optimizer or None)
+    step, synchronize = contender.wrap(optimizer.step), contender.synchronizer()
+
+    def call() -> None:
+        step()
+        synchronize()
+
+    return Timer(call, seconds=0.05).round
+
+
+if __name__ == "__main__":
+    from bench import harness
+
+    harness.main("optimizer")
