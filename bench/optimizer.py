@@ -25,11 +25,10 @@ def cases() -> list[str]:
 def prepare(case: str, contender: Contender) -> Callable[[int], float]:
     import torch
 
-    parameters = [
-        torch.nn.Parameter(torch.randn(int(case) // PARAMETERS).to(contender.device)) for _ in range(PARAMETERS)
-    ]
+    size = int(case) // PARAMETERS
+    parameters = [torch.nn.Parameter(torch.randn(size).to(contender.device)) for _ in range(PARAMETERS)]
     for parameter in parameters:
-        parameter.grad = torch.randn(parameter.shape).to(contender.device)
+        parameter.grad = torch.randn(size).to(contender.device)
     # A number would be compiled anew as it changes; a tensor of the host is what Inductor's documentation advises.
     rate = torch.tensor(1e-3) if contender.compiled else 1e-3
     optimizer = torch.optim.AdamW(parameters, lr=rate, fused=contender.fused_optimizer or None)
