@@ -97,7 +97,7 @@ _PARSERS: dict[str, Any] = {
     "bytes": parse_bytes,
     "choice": str.lower,
     "text": str,
-    "paths": lambda text: os.pathsep.join(os.path.expanduser(path) for path in text.split(os.pathsep)),
+    "paths": lambda text: os.pathsep.join(os.path.expanduser(path) for path in text.split(os.pathsep) if path),
 }
 
 _MIB = 1 << 20

@@ -57,6 +57,7 @@ class Planner:
         #: Traces that could not be planned, with the reason: signature -> text.
         self.failures: dict[Signature, str] = {}
         self._tried: set[Signature] = set()  # what failed in this process
+        self._told_refused = False
         self._waiting: dict[Signature, _Waiting] = {}  # for the background
         self._version = self.kernels.keys.key("plan", "", [(n, str(v)) for n, v in params.keyed()])[:32]
 
@@ -215,7 +216,12 @@ class Planner:
         try:
             return self._read_plan(trace)
         except Exception as error:  # trouble with the cache is never more than a compilation
-            log.warning("a stored plan cannot be used and is made anew: %s: %s", type(error).__name__, error)
+            log.log(
+                logging.DEBUG if self._told_refused else logging.WARNING,
+                "a stored plan cannot be used and is made anew, and so is each like it: %s: %s",
+                type(error).__name__, error,
+            )  # fmt: skip
+            self._told_refused = True
             return None
 
     def _read_plan(self, trace: Trace) -> Plan | None:
@@ -228,6 +234,8 @@ class Planner:
         steps: list[Step] = []
         for step in document["steps"]:
             if isinstance(step, int):
+                if not 0 <= step < len(trace.nodes) or trace.nodes[step].is_compiled:
+                    raise ValueError(f"op {step} of the window is none that runs on the host")
                 steps.append(step)
                 continue
             launches = []
@@ -237,6 +245,12 @@ class Planner:
                     return None  # dropped from the cache meanwhile
                 launches.append(_launch(launch, kernel))
             steps.append({**step, "launches": launches})
+        for number, node in enumerate(trace.nodes):
+            needed = any(trace.live[trace.geometries[o.geometry].slot] for o in node.outputs)
+            if needed and not node.is_compiled and number not in steps:
+                raise ValueError(f"op {number} of the window, which runs on the host, is missing")
+        if not steps and any(trace.live):
+            raise ValueError("it has no steps")
         return {"temporaries": document["temporaries"], "steps": steps}
 
     # -- failures ----------------------------------------------------------------------------------------------------

@@ -59,8 +59,11 @@ def lease(folder: Path, key: str, wait: float) -> Iterator[bool]:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         lock = acquire(path, wait)
-    except OSError as error:
+    except FileNotFoundError as error:  # the directory was removed: the next entry makes it again
         log.info("no lease on %s: %s", path, error)
+        lock = None
+    except OSError as error:
+        _tell(folder, error)
         lock = None
     if lock is None:
         yield False
@@ -74,6 +77,19 @@ def lease(folder: Path, key: str, wait: float) -> Iterator[bool]:
             with contextlib.suppress(OSError):
                 os.unlink(path)
             lock.release()
+
+
+_told: set[Path] = set()
+
+
+def _tell(folder: Path, error: OSError) -> None:
+    """One warning a folder and process: nothing is wrong but for the work that is done more than once."""
+    log.log(
+        logging.INFO if folder in _told else logging.WARNING,
+        "kernel cache: no leases can be taken in %s (%s), so processes that start together compile the same kernels",
+        folder, error,
+    )  # fmt: skip
+    _told.add(folder)
 
 
 @contextlib.contextmanager

@@ -62,6 +62,7 @@ def test_names_are_unique():
         ("cache_wait", "0.5", 0.5),
         ("runtime", "/opt/lib/libnrt.so.1", "/opt/lib/libnrt.so.1"),
         ("cache_dir", "/var/cache/kernels", "/var/cache/kernels"),
+        ("cache_dir", "/a::/b:", "/a:/b"),
     ],
 )
 def test_environment_is_read(monkeypatch, name, text, value):

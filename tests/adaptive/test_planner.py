@@ -88,10 +88,12 @@ def restart(process):
     return lambda kernels=None: Process(process.store.directory, kernels or process.kernels)
 
 
-def window():
-    """A host op between two kernels."""
+def window(more=0):
+    """A host op between two kernels, of which the first has `more` ops than two."""
     t = TraceBuilder()
     x = t.input("f32", ("B", "N"))
+    for _ in range(more):
+        x = t.map("tanh", x)
     h = t.host("mm", t.map("exp", t.map("mul", x, 2.0)), shape=("B", "B"))
     return t.raw(live=[t.reduce("mean", h, [1])])
 
@@ -247,6 +249,10 @@ class TestDisk:
             b"[]",
             b'{"words": "%s", "temporaries": [], "steps": [[{"kind": "map"}]]}',
             b'{"words": "%s", "steps": [[]]}',
+            b'{"words": "%s", "temporaries": [], "steps": []}',
+            b'{"words": "%s", "temporaries": [], "steps": [-1]}',
+            b'{"words": "%s", "temporaries": [], "steps": [0, 2]}',
+            b'{"words": "%s", "temporaries": [], "steps": [2, 1000000000000000000000]}',
         ],
     )
     def test_damaged_plan_is_made_again(self, process, restart, damage):
@@ -258,6 +264,17 @@ class TestDisk:
         # And is whole afterwards.
         asked = process.kernels.asked
         assert plain(restart().plan(raw)) == plain(made) and process.kernels.asked == asked
+
+    def test_damaged_plans_are_one_warning(self, process, restart, caplog):
+        windows = [window(n) for n in range(3)]
+        for raw in windows:
+            process.plan(raw)
+        for key in process.store.keys("plan"):
+            process.store.put("plan", key, b"{}")
+        again = restart()
+        for raw in windows:
+            again.plan(raw)
+        assert caplog.text.count("a stored plan cannot be used and is made anew") == 1
 
     def test_stored_kernel_that_does_not_load(self, process, restart):
         process.plan(window())

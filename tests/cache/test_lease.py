@@ -159,3 +159,12 @@ def test_the_lock_file_says_who_holds_it(tmp_path):
     with lease(tmp_path, "a much longer key than a number", 0):
         (file,) = tmp_path.iterdir()
         assert file.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_folder_that_takes_no_leases_is_one_warning(tmp_path, caplog):
+    (tmp_path / "leases").write_text("in the way")
+    for key in ("one", "two"):
+        with lease(tmp_path / "leases", key, 0) as held:
+            assert not held
+    (told,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert str(tmp_path / "leases") in told
