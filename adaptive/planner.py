@@ -234,7 +234,7 @@ class Planner:
         steps: list[Step] = []
         for step in document["steps"]:
             if isinstance(step, int):
-                if not 0 <= step < len(trace.nodes) or trace.nodes[step].is_compiled:
+                if not 0 <= step < len(trace.nodes) or trace.nodes[step].kind != "host":
                     raise ValueError(f"op {step} of the window is none that runs on the host")
                 steps.append(step)
                 continue
@@ -247,7 +247,7 @@ class Planner:
             steps.append({**step, "launches": launches})
         for number, node in enumerate(trace.nodes):
             needed = any(trace.live[trace.geometries[o.geometry].slot] for o in node.outputs)
-            if needed and not node.is_compiled and number not in steps:
+            if needed and node.kind == "host" and number not in steps:
                 raise ValueError(f"op {number} of the window, which runs on the host, is missing")
         if not steps and any(trace.live):
             raise ValueError("it has no steps")
