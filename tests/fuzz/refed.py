@@ -85,7 +85,7 @@ def difference(thread: Thread) -> str:
                 return f"{statement}\n{sorted(expected.keys() ^ actual.keys())} exist on one device only"
             for name, e in expected.items():
                 a = actual[name]
-                # On the CPU alone torch fills a slice that a number is assigned to, and so makes integers want gradients.
+                # On the CPU alone torch fills a slice that is given a number, so that integers want gradients.
                 grads_differ = e.is_floating_point() and a.requires_grad != e.requires_grad
                 if (a.dtype, a.shape) != (e.dtype, e.shape) or grads_differ:
                     return (
