@@ -40,6 +40,13 @@ struct Arguments {
   }
 };
 
+// Sizes of what is compared: input, target and weight are broadcast.
+std::vector<int64_t> points_of(const Arguments& a) {
+  std::vector<int64_t> sizes = at::infer_size(a.input.sizes(), a.target.sizes());
+  if (a.weight.defined()) sizes = at::infer_size(sizes, a.weight.sizes());
+  return sizes;
+}
+
 }  // namespace
 
 void check_huber_loss(const OpVariant&, const Stack& args, const Tensor&) {
@@ -68,8 +75,7 @@ bool infer_huber_loss(Inference& inference, const Stack& args) {
 
 RowCall arrange_loss(const Stack& args, const std::vector<Tensor>& results) {
   const Arguments a(args, 0);
-  std::vector<int64_t> sizes = at::infer_size(a.input.sizes(), a.target.sizes());
-  if (a.weight.defined()) sizes = at::infer_size(sizes, a.weight.sizes());
+  const std::vector<int64_t> sizes = points_of(a);
   RowCall call;
   call.inputs = {a.input.expand(sizes), a.target.expand(sizes)};
   if (a.weighted) call.inputs.push_back(a.weight.defined() ? a.weight.expand(sizes) : a.weight);
@@ -81,8 +87,9 @@ RowCall arrange_loss(const Stack& args, const std::vector<Tensor>& results) {
 }
 
 bool infer_loss_backward(Inference& inference, const Stack& args) {
-  const Tensor input = args[1].toTensor();
-  inference.results = {contiguous_meta(input.sizes().vec(), input.scalar_type())};
+  const Arguments a(args, 1);
+  // Of all points: autograd sums it where the input was broadcast.
+  inference.results = {contiguous_meta(points_of(a), a.input.scalar_type())};
   return true;
 }
 
@@ -124,7 +131,9 @@ bool infer_nll_loss2d(Inference& inference, const Stack& args) {
 RowCall arrange_nll_loss(const Stack& args, const std::vector<Tensor>& results) {
   const Tensor input = args[0].toTensor(), weight = tensor(args[2]);
   const int64_t classes = input.dim() == 1 ? 0 : 1, reduction = args[3].toInt(), ignored = args[4].toInt();
-  const Tensor target = args[1].toTensor().reshape_as(input.select(classes, 0)).unsqueeze(classes);
+  std::vector<int64_t> points = input.sizes().vec();
+  points[static_cast<size_t>(classes)] = 1;
+  const Tensor target = args[1].toTensor().reshape(points);
   // What is ignored need not be a class.
   const Tensor index = target.masked_fill(target.eq(ignored), 0).to(at::kLong);
   RowCall call;

@@ -80,6 +80,8 @@ void check_cat(const OpVariant&, const Stack& args, const Tensor& written) {
   const ScalarType out = written.scalar_type();
   TORCH_CHECK_TYPE(c10::canCast(at::native::result_type(args[0].toTensorVector()), out),
                    "torch.cat(): input types can't be cast to the desired output type ", out);
+  at::assert_no_internal_overlap(written);
+  for (const Tensor& t : args[0].toTensorVector()) at::assert_no_overlap(written, t);
 }
 
 // What a look-up writes: of the table's dtype, each element once, and none that it reads.

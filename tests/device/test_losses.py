@@ -103,6 +103,33 @@ def test_broadcasting_and_empty_and_numbers():
     check_program(program, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("loss", ["mse_loss", "smooth_l1_loss", "huber_loss"])
+def test_gradients_of_what_was_broadcast(loss):
+    def program(device, k):
+        column, t = (torch.randn(4, n).to(device).requires_grad_() for n in (1, 5))
+        found = []
+        for reduction in range(3):
+            for pair in ((column, t), (t, column)):
+                found += with_gradients(getattr(torch.ops.aten, loss)(*pair, reduction), column, t)
+        return found
+
+    check_program(program, rounds=3, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 3), (0, 0, 4), (2, 3, 0)], ids=str)
+def test_nll_loss_of_nothing(sizes):
+    def program(device, k):
+        x = torch.randn(sizes).to(device).requires_grad_()
+        target = torch.zeros(sizes[:1] + sizes[2:], dtype=torch.int64, device=device)
+        found = []
+        for reduction in REDUCTIONS:
+            found += with_gradients(F.nll_loss(x, target, reduction=reduction), x)
+        return found
+
+    check_program(program)
+
+
 def test_compiled_and_fused():
     """The sigmoid, the loss and the mean are one kernel, and no host op takes part."""
     x, t = torch.randn(64, 32, device="neuron"), torch.rand(64, 32, device="neuron")

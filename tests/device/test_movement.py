@@ -181,6 +181,8 @@ ERRORS = {
     "cat dim": lambda x: torch.cat([x, x], 5),
     "cat of a number": lambda x: torch.cat([x[0, 0, 0, 0]]),
     "cat out dtype": lambda x: torch.cat([x, x], out=torch.empty(0, dtype=torch.int32, device=x.device)),
+    "cat out over a part": lambda x: torch.cat([x[0, 0], x[0, 1]], out=x[0, 1:3].flatten(0, 1)),
+    "cat out of one place": lambda x: torch.cat([x[0], x[1]], out=x[0, 0, 0, :1].expand(12, 5, 3)),
     "stack of other sizes": lambda x: torch.stack([x, x[1:]]),
     "odd pad": lambda x: F.pad(x, (1,)),
     "long pad": lambda x: torch.constant_pad_nd(x, (1,) * 10),
