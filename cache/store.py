@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import logging
 import os
+import resource
 import threading
 import time
 import weakref
@@ -329,7 +330,13 @@ def name_of(kind: str, key: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    return str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+    if isinstance(error, Refused):
+        return str(error)
+    cause = f"{type(error).__name__}: {error}"
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most != resource.RLIM_INFINITY:  # SQLite knows only that it could not write
+        cause += f" (this process may make files of at most {most} bytes)"
+    return cause
 
 
 _stores: weakref.WeakSet[KernelStore] = weakref.WeakSet()

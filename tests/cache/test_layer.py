@@ -356,6 +356,7 @@ def test_full_disk(directory, in_child, warnings_of):
         assert store.compile_once("kernel", OTHER, lambda: b"y") == b"y"
         (message,) = warnings_of()
         assert f"{directory} is not written to" in message
+        assert f"this process may make files of at most {size + 10_000} bytes" in message
 
     in_child(child)
     assert KernelStore(directory, strict=True).get("kernel", KEY) == b"x"
