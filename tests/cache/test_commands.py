@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -326,7 +327,8 @@ def test_doctor_names_who_holds_a_lock(command, directory):
     process = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "held\n"
-        assert f"kernel-abc.lock, for 0 s, by pid {process.pid} (sleeping): {sys.executable}" in command("doctor")
+        held = rf"kernel-abc\.lock, for \d s, by pid {process.pid} \(\w+\): {re.escape(sys.executable)}"
+        assert re.search(held, command("doctor"))  # how long and in what state depends on what else runs
         os.utime(path, (time.time() - 100,) * 2)
         assert "FAIL lock" in command("doctor", code=1)
     finally:
