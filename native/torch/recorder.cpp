@@ -194,9 +194,17 @@ bool Recorder::is_full() const {
 uint64_t Recorder::next_context(uint64_t op) {
   context_ = (context_ << 11) + scramble(op);
   const uint64_t hash = scramble(context_);
-  Met& met = met_[hash % met_.size()];
-  const bool before = met.hash == hash && serial_ - met.serial <= static_cast<uint64_t>(params().min_ops);
-  met = {hash, serial_++};
+  auto& places = met_[hash % met_.size()];
+  Met* met = &places[0];
+  for (Met& place : places) {
+    if (place.hash == hash) {
+      met = &place;
+      break;
+    }
+    if (place.serial < met->serial) met = &place;
+  }
+  const bool before = met->hash == hash && serial_ - met->serial <= static_cast<uint64_t>(params().min_ops);
+  *met = {hash, serial_++};
   return before ? (hash | kMetBefore) & ~uint64_t{1} : hash & ~kMetBefore;  // never kInsideCall
 }
 

@@ -75,9 +75,9 @@ class Recorder {
   struct Met {
     uint64_t hash = 0, serial = 0;
   };
-  uint64_t context_ = 0;  // windowed hash of the last ops; shifting by 11 bits forgets after six
-  uint64_t serial_ = 0;   // ops recorded
-  std::array<Met, 256> met_{};
+  uint64_t context_ = 0;                      // windowed hash of the last ops; shifting by 11 bits forgets after six
+  uint64_t serial_ = 0;                       // ops recorded
+  std::array<std::array<Met, 4>, 64> met_{};  // the latest four of those that fall together
   Encoder encoder_;
   TraceCache cache_;
   std::vector<uint8_t> live_;

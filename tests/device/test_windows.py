@@ -60,6 +60,19 @@ def nested(period):
     return body
 
 
+def cut_off(period):
+    """A short loop whose last turn the end of a longer one cuts off: no op is new there, only what it follows."""
+
+    def body(values):
+        x = values[0]
+        for k in range(period):
+            m = (k * k + 3 * k) % 11
+            x = x * 1.0001 if m < 3 else x + 0.5 if m < 5 else x.sin() if m < 8 else x.abs() if m < 9 else x - x.mean()
+        values[0] = x
+
+    return body
+
+
 def in_place(period):
     """Nothing but writes: no new memory is pending, however large the tensors."""
 
@@ -132,7 +145,7 @@ def new_plans(body, period, rounds, size=16):
 PERIODS = (7, 64, 133, 257, 1000)
 
 
-@pytest.mark.parametrize("kind", [mixed, alike, nested, in_place, kept])
+@pytest.mark.parametrize("kind", [mixed, alike, nested, cut_off, in_place, kept])
 @pytest.mark.parametrize("period", PERIODS)
 def test_loops_settle_on_few_windows(kind, period, limits):
     made = new_plans(kind(period), period, 12)
