@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from adaptive_eager import host
 from adaptive_eager.cache.key import Fields, KeyMaker, tool_versions
 from adaptive_eager.cache.store import KernelStore
+from adaptive_eager.cache.telling import Warned
 from adaptive_eager.compiler.target import ask_llvm
 from adaptive_eager.native import artifact
 
@@ -78,7 +79,9 @@ class KernelService:
     def __post_init__(self) -> None:
         self._host = host.recall(self.store)
         self._host_confirmed = False
-        self._told_refused = False
+        self._refused = Warned(
+            log, "a stored kernel cannot be loaded and is compiled anew, and so is each like it: %s: %s"
+        )
         self.target = self._host.target()
         self._lock = threading.RLock()
         self._loaded: dict[str, LoadedKernel] = {}
@@ -140,19 +143,10 @@ class KernelService:
         try:
             loaded = self._load(key, blob)
         except Exception as error:  # trouble with the cache is never more than a compilation
-            self._tell_refused(error)
+            self._refused(type(error).__name__, error)
             return self._load(key, self.store.build("kernel", key, compile_it, lambda: self._fields(kernel)))
         self.counters.kernels_from_disk += 1
         return loaded
-
-    def _tell_refused(self, error: Exception) -> None:
-        """One warning a process: where one stored kernel is refused, others are likely to be, for the same reason."""
-        log.log(
-            logging.DEBUG if self._told_refused else logging.WARNING,
-            "a stored kernel cannot be loaded and is compiled anew, and so is each like it: %s: %s",
-            type(error).__name__, error,
-        )  # fmt: skip
-        self._told_refused = True
 
     def get_stored(self, key: str) -> LoadedKernel | None:
         """The kernel of a key, from memory or the disk cache; None if it is in neither, or what is there cannot be

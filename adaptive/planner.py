@@ -23,6 +23,7 @@ from adaptive_eager import params
 from adaptive_eager.background import Background, Job
 from adaptive_eager.cache.key import Fields
 from adaptive_eager.cache.store import KernelStore, NotWarm
+from adaptive_eager.cache.telling import Warned
 from adaptive_eager.kernels import KernelService, LoadedKernel
 from adaptive_eager.trace import Trace, read_trace
 from adaptive_eager.variants import Variants
@@ -57,7 +58,7 @@ class Planner:
         #: Traces that could not be planned, with the reason: signature -> text.
         self.failures: dict[Signature, str] = {}
         self._tried: set[Signature] = set()  # what failed in this process
-        self._told_refused = False
+        self._refused = Warned(log, "a stored plan cannot be used and is made anew, and so is each like it: %s: %s")
         self._waiting: dict[Signature, _Waiting] = {}  # for the background
         self._version = self.kernels.keys.key("plan", "", [(n, str(v)) for n, v in params.keyed()])[:32]
 
@@ -216,12 +217,7 @@ class Planner:
         try:
             return self._read_plan(trace)
         except Exception as error:  # trouble with the cache is never more than a compilation
-            log.log(
-                logging.DEBUG if self._told_refused else logging.WARNING,
-                "a stored plan cannot be used and is made anew, and so is each like it: %s: %s",
-                type(error).__name__, error,
-            )  # fmt: skip
-            self._told_refused = True
+            self._refused(type(error).__name__, error)
             return None
 
     def _read_plan(self, trace: Trace) -> Plan | None:
@@ -245,9 +241,11 @@ class Planner:
                     return None  # dropped from the cache meanwhile
                 launches.append(_launch(launch, kernel))
             steps.append({**step, "launches": launches})
+        run = {step for step in steps if isinstance(step, int)}
         for number, node in enumerate(trace.nodes):
-            needed = any(trace.live[trace.geometries[o.geometry].slot] for o in node.outputs)
-            if needed and node.kind == "host" and number not in steps:
+            if node.kind != "host" or number in run:
+                continue
+            if any(trace.live[trace.geometries[o.geometry].slot] for o in node.outputs):
                 raise ValueError(f"op {number} of the window, which runs on the host, is missing")
         if not steps and any(trace.live):
             raise ValueError("it has no steps")

@@ -64,6 +64,13 @@ CONTENDERS = {
 }
 
 
+#: Of benches that have an optimizer. The CPU is given the better of torch's, and so is neuron.
+WITH_OPTIMIZER = (
+    "cpu-plain", "cpu-tuned", "cpu-fused-opt", "inductor-plain", "inductor-tuned", "neuron", "neuron-fused-opt",
+)  # fmt: skip
+FORMS_WITH_OPTIMIZER = ("neuron", "neuron-fused-opt")
+
+
 def family(name: str) -> str:
     """What a contender is a form of: "cpu" for cpu-plain and cpu-tuned."""
     return name.split("-")[0]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.contender import Contender
+from bench.contender import FORMS_WITH_OPTIMIZER, WITH_OPTIMIZER, Contender
 from bench.timer import Timer
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 TITLE = "Whole models"
 UNIT = ("ms", 1e3)
-CONTENDERS = (
-    "cpu-plain", "cpu-tuned", "cpu-fused-opt", "inductor-plain", "inductor-tuned", "neuron", "neuron-fused-opt",
-)  # fmt: skip
-FORMS = ("neuron", "neuron-fused-opt")  # the CPU is given the better of its optimizers too
+CONTENDERS, FORMS = WITH_OPTIMIZER, FORMS_WITH_OPTIMIZER
 ROUNDS = 7
 TARGETS = {
     "mlp": {"cpu": 2.0, "inductor": 1.0},

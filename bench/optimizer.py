@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.contender import Contender
+from bench.contender import FORMS_WITH_OPTIMIZER, WITH_OPTIMIZER, Contender
 from bench.formulas import PARAMETERS, SIZES
 from bench.timer import Timer
 
 TITLE = "AdamW step on 12 parameters, float32, by elements"
 UNIT = ("us", 1e6)
-CONTENDERS = (
-    "cpu-plain", "cpu-tuned", "cpu-fused-opt", "inductor-plain", "inductor-tuned", "neuron", "neuron-fused-opt",
-)  # fmt: skip
-FORMS = ("neuron", "neuron-fused-opt")  # the CPU is given the better of its optimizers too
+CONTENDERS, FORMS = WITH_OPTIMIZER, FORMS_WITH_OPTIMIZER
 ROUNDS = 15
 TARGETS = {str(size): {"cpu": 1.0, "inductor": 0.95} for size in SIZES}
 

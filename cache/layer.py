@@ -52,7 +52,6 @@ class Layer:
         #: Why nothing is read from it (any more), and why nothing is written to it.
         self.read_trouble: str | None = None
         self.write_trouble: str | None = None
-        self.told = False  # whether the user has heard of it
         self.bad_entries = 0
         self.repairs = 0
         self._size_limit = size_limit

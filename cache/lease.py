@@ -16,7 +16,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from adaptive_eager.cache.telling import Warned
+
 log = logging.getLogger("adaptive_eager.cache")
+_no_leases = Warned(
+    log,
+    "kernel cache: no leases can be taken in %s (%s), so processes that start together compile the same kernels",
+    later=logging.INFO,
+)
 
 #: Pause between two tries. A kernel compiles in 2 to 5 ms, so the first tries come quickly.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
@@ -63,7 +70,7 @@ def lease(folder: Path, key: str, wait: float) -> Iterator[bool]:
         log.info("no lease on %s: %s", path, error)
         lock = None
     except OSError as error:
-        _tell(folder, error)
+        _no_leases(folder, error, about=folder)
         lock = None
     if lock is None:
         yield False
@@ -77,19 +84,6 @@ def lease(folder: Path, key: str, wait: float) -> Iterator[bool]:
             with contextlib.suppress(OSError):
                 os.unlink(path)
             lock.release()
-
-
-_told: set[Path] = set()
-
-
-def _tell(folder: Path, error: OSError) -> None:
-    """One warning a folder and process: nothing is wrong but for the work that is done more than once."""
-    log.log(
-        logging.INFO if folder in _told else logging.WARNING,
-        "kernel cache: no leases can be taken in %s (%s), so processes that start together compile the same kernels",
-        folder, error,
-    )  # fmt: skip
-    _told.add(folder)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from adaptive_eager.cache.entry import Entry
 from adaptive_eager.cache.key import Fields
 from adaptive_eager.cache.layer import Layer
 from adaptive_eager.cache.lease import lease
+from adaptive_eager.cache.telling import Warned
 from adaptive_eager.cache.trust import Refused
 
 log = logging.getLogger("adaptive_eager.cache")
@@ -79,6 +80,7 @@ class KernelStore:
         self.strict = strict
         self.layers = [Layer(Path(path), mode == "on" and not at, size_limit) for at, path in enumerate(paths)]
         self._wait = wait
+        self._warned = Warned(log, "%s", later=logging.INFO)
         self._memory: OrderedDict[str, Entry] = OrderedDict()
         self._memory_bytes = 0
         self._lock = threading.RLock()
@@ -294,8 +296,7 @@ class KernelStore:
             message += " Kernels are kept in memory only."
         if self.strict:
             raise CacheTrouble(message) from error
-        log.log(logging.INFO if layer.told else logging.WARNING, message)
-        layer.told = True
+        self._warned(message, about=layer)
 
     def _keep_in_memory(self, entry: Entry) -> None:
         old = self._memory.pop(entry.name, None)

@@ -234,19 +234,27 @@ class TestBackward:
         self.check(x, affine, wanted, "native_batch_norm_backward", forward, 0b101, 0b010, (4,), constant=True)
 
 
+def nll_loss(sizes, reduction, weighted):
+    """(loss, logits, target, weight or None, what each target counts, dim of the classes, number of the reduction);
+    target 2 is ignored."""
+    torch.manual_seed(4)
+    classes, number = (0 if len(sizes) == 1 else 1), ("none", "mean", "sum").index(reduction)
+    logits = torch.randn(sizes, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(0, 4, sizes[:classes] + sizes[classes + 1 :])
+    if target.dim():
+        target.view(-1)[1] = 2
+    weight = torch.rand(4, dtype=torch.float64) if weighted else None
+    loss = torch.nn.functional.nll_loss(logits, target, weight, ignore_index=2, reduction=reduction)
+    counted = (weight if weighted else torch.ones(4, dtype=torch.float64))[target] * (target != 2)
+    return loss, logits, target, weight, counted, classes, number
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("sizes", [(4,), (6, 4), (2, 4, 3, 5)], ids=str)
 def test_nll_loss(sizes, reduction, weighted):
-    torch.manual_seed(4)
-    classes, number = (0 if len(sizes) == 1 else 1), ("none", "mean", "sum").index(reduction)
-    logits = torch.randn(sizes, dtype=torch.float64)
-    target = torch.randint(0, 4, sizes[:classes] + sizes[classes + 1 :])
-    if target.dim():
-        target.view(-1)[1] = 2  # the index to ignore, below
-    weight = torch.rand(4, dtype=torch.float64) if weighted else None
-    expected = torch.nn.functional.nll_loss(logits, target, weight, ignore_index=2, reduction=reduction)
-    counted = (weight if weighted else torch.ones(4, dtype=torch.float64))[target] * (target != 2)
+    loss, logits, target, weight, counted, classes, number = nll_loss(sizes, reduction, weighted)
+    logits, expected = logits.detach(), loss.detach()
     w = Window()
     index = target.unsqueeze(classes)
     result = index.shape if reduction == "none" else (1,) * len(sizes)
@@ -263,17 +271,9 @@ def test_nll_loss(sizes, reduction, weighted):
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("sizes", [(4,), (6, 4), (2, 4, 3, 5)], ids=str)
 def test_nll_loss_backward(sizes, reduction, weighted):
-    torch.manual_seed(4)
-    classes, number = (0 if len(sizes) == 1 else 1), ("none", "mean", "sum").index(reduction)
-    logits = torch.randn(sizes, dtype=torch.float64, requires_grad=True)
-    target = torch.randint(0, 4, sizes[:classes] + sizes[classes + 1 :])
-    if target.dim():
-        target.view(-1)[1] = 2  # the index to ignore, below
-    weight = torch.rand(4, dtype=torch.float64) if weighted else None
-    loss = torch.nn.functional.nll_loss(logits, target, weight, ignore_index=2, reduction=reduction)
+    loss, logits, target, weight, counted, classes, number = nll_loss(sizes, reduction, weighted)
     grad = torch.randn_like(loss)
     (expected,) = torch.autograd.grad(loss, logits, grad)
-    counted = (weight if weighted else torch.ones(4, dtype=torch.float64))[target] * (target != 2)
     w = Window()
     made = w.t.result(sizes, "f64")
     own = grad.unsqueeze(classes) if reduction == "none" else grad
